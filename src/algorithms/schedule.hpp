@@ -1,0 +1,141 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//
+// src/algorithms: what each rank does in a collective, as data. An algorithm is a pure function from a Shape
+// to a Schedule; a schedule can be proved (verify.hpp), costed (select.hpp), printed and executed. Nothing
+// here knows memory addresses, transports or element types.
+#pragma once
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace tutti {
+
+enum class Collective : std::uint8_t {
+  all_reduce,
+  broadcast,
+  reduce,
+  all_gather,
+  reduce_scatter,
+  all_to_all,
+  gather,
+  scatter,
+  send,
+  receive,
+};
+inline constexpr int kCollectiveCount = 8;  // without send and receive
+
+enum class Algorithm : std::uint8_t {
+  ring,
+  tree,
+  direct,
+  flat,
+  halving_doubling,
+  recursive_doubling,
+  bruck,
+  pairwise,
+};
+inline constexpr int kAlgorithmCount = 8;
+
+/// "AllReduce": as in the C function's name behind "nccl".
+std::string_view name_of(Collective collective);
+/// "ring", "halving_doubling": as in NCCL_ALGO.
+std::string_view name_of(Algorithm algorithm);
+std::optional<Algorithm> algorithm_named(std::string_view name);
+/// "allreduce", "all_reduce", "AllReduce" ...
+std::optional<Collective> collective_named(std::string_view name);
+
+constexpr bool is_reducing(Collective c) {
+  return c == Collective::all_reduce || c == Collective::reduce || c == Collective::reduce_scatter;
+}
+constexpr bool has_root(Collective c) {
+  return c == Collective::broadcast || c == Collective::reduce || c == Collective::gather ||
+         c == Collective::scatter;
+}
+
+/// Everything that a schedule depends on. `count` is the count of the C call: elements per rank.
+struct Shape {
+  Collective collective = Collective::all_reduce;
+  int ranks = 1;
+  int rank = 0;
+  int root = 0;
+  std::size_t count = 0;
+  bool in_place = false;
+  std::size_t slice = 1;  ///< most elements of one message; see Schedule
+};
+
+/// Elements of a rank's input and output for this shape (0 where the rank has none, as a non-root in reduce).
+std::size_t input_count(const Shape& shape);
+std::size_t output_count(const Shape& shape);
+/// Where the in-place form lays one buffer in the other: the offset, in elements, of the smaller one.
+std::size_t in_place_offset(const Shape& shape);
+
+enum class Buffer : std::uint8_t { none, input, output, scratch };
+
+/// Where a step's elements lie; how many they are stands in the step.
+struct Range {
+  Buffer buffer = Buffer::none;
+  std::size_t offset = 0;
+  explicit operator bool() const { return buffer != Buffer::none; }
+};
+
+/// Lanes that lead from one rank to another: numbered ordered streams of messages. The last one carries
+/// point-to-point calls, so that these never mix with collectives.
+inline constexpr int kLaneCount = 5;
+inline constexpr int kPointToPointLane = 4;
+
+/// A step takes elements in, combines them, and gives them out. Operands are `in` and the next message of
+/// each rank in `from`; they are combined in ascending order of rank, the local one in its own place, so that
+/// a result has the same bits wherever it is computed. One operand makes it a copy or a forward.
+struct Step {
+  Range in;               ///< local operand, or none
+  std::vector<int> from;  ///< ranks, ascending
+  Range out;              ///< where the result is stored, or nowhere
+  std::vector<int> to;    ///< ranks who are sent the result, ascending
+  std::size_t count = 0;  ///< elements of every range and message of the step
+  std::uint8_t from_lane = 0;
+  std::uint8_t to_lane = 0;
+  bool finish = false;  ///< apply the operator's last touch (divide for avg); once per output element
+};
+
+using Track = std::vector<Step>;
+
+/// One rank's part. Tracks run concurrently, the steps of a track in order, in *rounds*: round j handles
+/// elements [j * slice, (j+1) * slice) of every step before round j+1 begins, so that long operations
+/// pipeline by themselves and no message is longer than a slice. Steps with fewer elements drop out of the
+/// later rounds.
+///
+/// Input and output ranges advance with the round; scratch ranges do not: scratch holds one slice of whatever
+/// is in it, and never grows with the message.
+///
+/// A read of an input element by a reducing collective is where premul_sum scales it.
+struct Schedule {
+  std::vector<Track> tracks;
+  std::size_t scratch = 0;  ///< elements
+  /// Memory that messages are sent from is not overwritten before its receivers have read it, so they may
+  /// read it in place (verify proves the claim).
+  bool stable_sends = false;
+};
+
+/// A contiguous part of a buffer.
+struct Chunk {
+  std::size_t offset = 0;
+  std::size_t count = 0;
+};
+
+/// Part `index` of `parts` nearly equal ones. Long buffers are cut at multiples of 16 elements, so that the
+/// parts keep the alignment of the whole.
+Chunk chunk_of(std::size_t count, int parts, int index);
+
+/// Whether the algorithm exists for the collective and this number of ranks.
+bool supports(Algorithm algorithm, Collective collective, int ranks);
+
+/// The schedule of shape.rank. Throws ncclInternalError when it is not supported.
+Schedule build(Algorithm algorithm, const Shape& shape);
+
+/// One line per step, for people.
+std::string describe(const Schedule& schedule);
+
+}  // namespace tutti

@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#pragma once
+#include <array>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "algorithms/schedule.hpp"
+
+namespace tutti {
+
+/// What the closed forms of cost are made of; the values are those of one host until issues of their own
+/// measure them (docs/algorithms.md).
+struct CostParameters {
+  double hop_seconds = 0.4e-6;       ///< from a sender's last store to the receiver's first load
+  double message_seconds = 0.15e-6;  ///< what a rank spends on a message, whatever its size
+  double bytes_per_second = 9e9;     ///< of one core that reads, combines and writes
+  int cores = 1;                     ///< ranks beyond it take turns
+};
+
+/// Seconds that the algorithm takes for `bytes` per rank (of the count of the C call), in closed form from
+/// what a rank does one after the other: hops, messages, bytes through its core.
+double predicted_seconds(Algorithm algorithm, Collective collective, int ranks, std::size_t bytes,
+                         const CostParameters& parameters);
+
+/// Which algorithms each collective may use: NCCL_ALGO in a form that is quick to ask.
+class AlgorithmFilter {
+ public:
+  AlgorithmFilter();  ///< all allowed
+  /// Parses NCCL_ALGO (see settings). Names of algorithms that only NCCL has are passed over; anything else
+  /// that is unknown throws ncclInvalidArgument with the list of those there are.
+  static AlgorithmFilter parse(const std::string& text);
+  bool allows(Collective collective, Algorithm algorithm) const;
+
+ private:
+  void apply(const std::string& list, std::uint32_t collectives);
+  std::array<std::uint32_t, kCollectiveCount> allowed_;
+};
+
+/// The cheapest allowed algorithm; all of them if none of the allowed ones exists for the collective.
+Algorithm select(Collective collective, int ranks, std::size_t bytes, const AlgorithmFilter& filter,
+                 const CostParameters& parameters);
+
+}  // namespace tutti

@@ -1,0 +1,128 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "base/settings.hpp"
+
+#include <algorithm>
+#include <array>
+#include <cctype>
+#include <charconv>
+#include <cmath>
+#include <cstdlib>
+
+#include "base/error.hpp"
+
+namespace tutti {
+namespace {
+
+constexpr std::array kSettings{
+    Setting{
+        "NCCL_DEBUG", "WARN",
+        "What is logged to stderr: NONE, VERSION, WARN, INFO or TRACE. Errors go to ncclGetLastError in any "
+        "case."},
+    Setting{"NCCL_DEBUG_FILE", "",
+            "Log to this file instead of stderr; %h becomes the host name and %p the process id."},
+    Setting{
+        "NCCL_ALGO", "",
+        "Algorithms that may be chosen, by name: `ring,tree`; `^ring` for all but these; "
+        "`allreduce:direct;broadcast:ring` per collective. A collective for which none of them exists uses "
+        "its own choice. Must be the same on all ranks."},
+    Setting{
+        "NCCL_SOCKET_IFNAME", "",
+        "Interface for the rendezvous and the control network: prefixes `eth,ib`, `=eth0` exactly, `^docker` "
+        "to exclude. Empty: the loopback when all ranks are on one host, which is all there is so far."},
+    Setting{"NCCL_COMM_ID", "",
+            "host:port of the rendezvous, the same for all processes; the one that joins as rank 0 serves "
+            "it. Empty: "
+            "ncclGetUniqueId picks a port."},
+    Setting{"TUTTI_JOB_SECRET", "",
+            "Secret that ranks must share when the rendezvous is found by NCCL_COMM_ID or MASTER_ADDR "
+            "instead of by "
+            "an id that carries its own."},
+    Setting{
+        "TUTTI_UNIQUE_ID", "",
+        "Set by `tutti run`: the id (in hexadecimal) with which tutti::World joins the job's communicator."},
+    Setting{
+        "TUTTI_JOIN_PORT", "",
+        "Port of rank 0's rendezvous for tutti::World under torchrun. Empty: MASTER_PORT, or MASTER_PORT+1 "
+        "when torchrun's own store has taken that."},
+    Setting{"TUTTI_INIT_TIMEOUT", "120",
+            "Seconds that all ranks have to join a communicator (0: no limit); then every rank fails with "
+            "the list "
+            "of those that are missing."},
+    Setting{"TUTTI_TIMEOUT", "0",
+            "Seconds that an operation may stand still before it fails and breaks the communicator (0: no "
+            "limit)."},
+    Setting{"TUTTI_STALL_WARNING", "10",
+            "Seconds that an operation may stand still before it is logged, once, who waits for whom (0: "
+            "never)."},
+    Setting{
+        "TUTTI_SPIN", "auto",
+        "Polls before a waiting rank sleeps; auto: 4000 if every rank of this host can have a core, else 0."},
+    Setting{"TUTTI_SLICE", "auto",
+            "Most bytes of one message between ranks (4K to 4M); longer ones are cut. auto: by the number of "
+            "ranks "
+            "and by whether they share their memory. Must be the same on all ranks."},
+    Setting{"TUTTI_WINDOWS", "1",
+            "Whether buffers of ncclMemAlloc are read in place by ranks of other processes (0: staged like "
+            "others)."},
+    Setting{"TUTTI_STREAMING", "auto",
+            "Stores that bypass the cache: auto (large operations), always or never."},
+};
+
+std::string lower(std::string text) {
+  std::transform(text.begin(), text.end(), text.begin(), [](unsigned char c) { return std::tolower(c); });
+  return text;
+}
+
+[[noreturn]] void refuse(std::string_view name, const std::string& value, const char* wanted) {
+  fail(ncclInvalidArgument, "{}={}: expected {}; unset it for the default", name, value, wanted);
+}
+
+}  // namespace
+
+std::span<const Setting> all_settings() { return kSettings; }
+
+std::string setting_text(std::string_view name) {
+  auto found =
+      std::find_if(kSettings.begin(), kSettings.end(), [&](const Setting& s) { return s.name == name; });
+  if (found == kSettings.end()) fail(ncclInternalError, "the setting {} is not in the table", name);
+  const char* value = std::getenv(found->name);
+  return value != nullptr && *value != '\0' ? value : found->default_value;
+}
+
+std::size_t setting_size(std::string_view name) {
+  std::string text = setting_text(name);
+  std::size_t number = 0;
+  auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+  std::string suffix(end, static_cast<const char*>(text.data() + text.size()));
+  unsigned shift = 0;
+  if (suffix == "K" || suffix == "k")
+    shift = 10;
+  else if (suffix == "M" || suffix == "m")
+    shift = 20;
+  else if (suffix == "G" || suffix == "g")
+    shift = 30;
+  else if (!suffix.empty())
+    error = std::errc::invalid_argument;
+  if (error != std::errc() || number > (~std::size_t{0} >> shift))
+    refuse(name, text, "a whole number, with K, M or G behind it if wanted");
+  return number << shift;
+}
+
+std::chrono::milliseconds setting_seconds(std::string_view name) {
+  std::string text = setting_text(name);
+  char* end = nullptr;
+  double seconds = std::strtod(text.c_str(), &end);
+  if (end == text.c_str() || *end != '\0' || !std::isfinite(seconds) || seconds < 0 || seconds > 1e9)
+    refuse(name, text, "a number of seconds, 0 or more");
+  return std::chrono::milliseconds(static_cast<std::int64_t>(seconds * 1000));
+}
+
+bool setting_bool(std::string_view name) {
+  std::string text = setting_text(name);
+  std::string value = lower(text);
+  if (value == "1" || value == "true" || value == "yes" || value == "on") return true;
+  if (value == "0" || value == "false" || value == "no" || value == "off") return false;
+  refuse(name, text, "1 or 0");
+}
+
+}  // namespace tutti

@@ -1,0 +1,38 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#pragma once
+#include <sys/socket.h>
+
+#include <cstdint>
+#include <string>
+
+#include "bootstrap/wire.hpp"
+
+namespace tutti {
+
+/// An IPv4 or IPv6 address with a port.
+class Address {
+ public:
+  Address() = default;
+  Address(const sockaddr* address, socklen_t size);
+  /// "127.0.0.1:4711", "[::1]:4711" or "host:4711" (looked up). Throws ncclInvalidArgument.
+  static Address parse(const std::string& text);
+  /// The address of the interface that NCCL_SOCKET_IFNAME names, port 0; the loopback without it. Throws
+  /// ncclInvalidUsage with the list of interfaces when none fits.
+  static Address of_interface();
+
+  const sockaddr* get() const { return reinterpret_cast<const sockaddr*>(&storage_); }
+  socklen_t size() const { return size_; }
+  int family() const { return storage_.ss_family; }
+  std::uint16_t port() const;
+  void set_port(std::uint16_t port);
+  std::string to_string() const;
+
+  void write(WireWriter& writer) const;
+  static Address read(WireReader& reader);
+
+ private:
+  sockaddr_storage storage_{};
+  socklen_t size_ = 0;
+};
+
+}  // namespace tutti

@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#pragma once
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "bootstrap/service.hpp"
+
+namespace tutti {
+
+/// What control messages are about; the first byte of each.
+enum class MessageType : std::uint8_t {
+  register_rank,  ///< rank -> directory: I am here
+  look_up,        ///< rank -> directory: where is that rank?
+  found,          ///< directory -> rank: there
+  refused,        ///< directory -> rank: the communicator cannot be made
+  joined,         ///< rank -> directory: I have all my neighbours
+  attach,         ///< child -> parent: I am your child
+  attached,       ///< parent -> child: yes
+  gather,         ///< child -> parent: contributions of my subtree
+  table,          ///< parent -> child: all contributions
+  notice,         ///< to all: a rank has failed or left
+};
+
+/// A TCP connection whose two sides have proved to each other that they know a realm's secret before any
+/// message is believed: each sends a nonce and gets it back under HMAC. Everything here is [service].
+class Connection : public std::enable_shared_from_this<Connection> {
+ public:
+  struct Handlers {
+    std::function<void()> opened;
+    std::function<void(MessageType, WireReader&)> message;
+    std::function<void(const std::string& reason)> closed;  ///< once; not after close()
+  };
+
+  static std::shared_ptr<Connection> connect(const Address& address, const Secret& secret, Handlers handlers);
+  /// For a socket that a listener accepted: whom it is for is known after the handshake
+  /// (Realm::first_message).
+  static void accept(FileDescriptor socket);
+
+  Connection(FileDescriptor socket, std::string peer) : socket_(std::move(socket)), peer_(std::move(peer)) {}
+
+  void set_handlers(Handlers handlers) { handlers_ = std::move(handlers); }
+  void send(MessageType type, const WireWriter& message);
+  /// Sends what is queued as far as the socket takes it, then closes; no handler is called any more.
+  void close();
+  const std::string& peer() const { return peer_; }
+
+ private:
+  enum class State { connecting, client_waits_hello, server_waits_hello, server_waits_proof, open, closed };
+
+  void start(State state);
+  void on_events(std::uint32_t events);
+  void send_client_hello();
+  void read_available();
+  bool consume();
+  bool on_server_hello(const std::string& bytes);
+  bool on_client_hello(const std::string& bytes);
+  bool on_client_proof(const std::string& bytes);
+  void on_message(const std::string& bytes);
+  void write_pending();
+  void fail_with(const std::string& reason);
+  void become_open();
+
+  FileDescriptor socket_;
+  std::string peer_;
+  Handlers handlers_;
+  State state_ = State::closed;
+  std::shared_ptr<Realm> realm_;  // of an accepted connection, from the hello on
+  Secret secret_;
+  Nonce client_nonce_{}, server_nonce_{};
+  std::string received_, pending_;
+  bool first_ = true;
+};
+
+}  // namespace tutti

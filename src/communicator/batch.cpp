@@ -1,0 +1,192 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "communicator/batch.hpp"
+
+#include "base/log.hpp"
+
+namespace tutti {
+namespace {
+
+bool is_point_to_point(const Operation& operation) {
+  return operation.collective == Collective::send || operation.collective == Collective::receive;
+}
+
+/// Ends a turn whatever happens.
+class Turn {
+ public:
+  Turn(Communicator& communicator, std::uint64_t ticket) : communicator_(&communicator) {
+    communicator.await_turn(ticket);
+  }
+  Turn(Turn&& other) noexcept : communicator_(std::exchange(other.communicator_, nullptr)) {}
+  Turn& operator=(Turn&&) = delete;
+  ~Turn() {
+    if (communicator_ != nullptr) communicator_->end_turn();
+  }
+
+ private:
+  Communicator* communicator_;
+};
+
+}  // namespace
+
+Batch::Chain& Batch::chain_for(const Operation& operation) {
+  int peer = is_point_to_point(operation) ? operation.root : -1;
+  for (std::size_t i = 0; i < used_; ++i)
+    if (chains_[i]->peer == peer && (peer < 0 || chains_[i]->direction == operation.collective))
+      return *chains_[i];
+  if (used_ == chains_.size()) chains_.push_back(std::make_unique<Chain>());
+  Chain& chain = *chains_[used_++];
+  chain.operations.clear();
+  chain.next = 0;
+  chain.peer = peer;
+  chain.direction = operation.collective;
+  return chain;
+}
+
+void Batch::start(std::span<const Operation> operations) {
+  communicator_.trim_plans();
+  used_ = 0;
+  error_ = nullptr;
+  warned_ = false;
+  for (const Operation& operation : operations) chain_for(operation).operations.push_back(&operation);
+  unfinished_ = used_;
+  try {
+    communicator_.health().check();
+    for (std::size_t i = 0; i < used_; ++i)
+      if (!start_next(*chains_[i])) --unfinished_;
+  } catch (...) {
+    end_with_error();
+  }
+}
+
+// False when the chain has come to its end.
+bool Batch::start_next(Chain& chain) {
+  while (chain.next < chain.operations.size()) {
+    const Operation& operation = *chain.operations[chain.next++];
+    const Plan& plan = communicator_.plan(operation);
+    CallHeader header = is_point_to_point(operation) ? communicator_.point_to_point_header(operation)
+                                                     : communicator_.announce(operation, plan);
+    chain.execution.start(plan, operation.input, operation.output, header, operation.op.scalar);
+    if (!chain.execution.done()) return true;
+  }
+  return false;
+}
+
+bool Batch::progress() {
+  if (done()) return false;
+  bool moved = false;
+  try {
+    if (communicator_.health().is_broken()) communicator_.health().check();
+    for (std::size_t i = 0; i < used_; ++i) {
+      Chain& chain = *chains_[i];
+      if (chain.execution.done()) continue;
+      if (chain.execution.progress()) moved = true;
+      if (chain.execution.done() && !start_next(chain)) --unfinished_;
+    }
+    return moved;
+  } catch (const CallMismatch& mismatch) {
+    std::string reason = fmt::format("ranks made different calls: rank {} {}, rank {} {}",
+                                     communicator_.rank(), Signature::unpack(mismatch.ours).in_words(),
+                                     mismatch.peer, Signature::unpack(mismatch.theirs).in_words());
+    communicator_.break_everywhere(ncclInvalidUsage, reason);
+    error_ = std::make_exception_ptr(Error(ncclInvalidUsage, reason));
+    unfinished_ = 0;
+  } catch (...) {
+    end_with_error();
+  }
+  return true;
+}
+
+// The lanes are left in the middle of something: the communicator cannot be used any more, here and
+// elsewhere.
+void Batch::end_with_error() {
+  error_ = std::current_exception();
+  unfinished_ = 0;
+  if (communicator_.health().is_broken()) return;
+  try {
+    std::rethrow_exception(error_);
+  } catch (const Error& error) {
+    communicator_.break_everywhere(error.code(), error.what());
+  } catch (const std::exception& error) {
+    communicator_.break_everywhere(ncclSystemError, error.what());
+  }
+}
+
+bool Batch::waits_for_collective() const {
+  for (std::size_t i = 0; i < used_; ++i)
+    if (chains_[i]->peer < 0 && !chains_[i]->execution.done()) return true;
+  return false;
+}
+
+std::optional<int> Batch::blocker_that_left() const {
+  for (std::size_t i = 0; i < used_; ++i)
+    for (const Blocker& blocker : chains_[i]->execution.blockers())
+      if (communicator_.has_left(blocker.rank)) return blocker.rank;
+  return std::nullopt;
+}
+
+std::string Batch::waits_in_words() const {
+  std::string words;
+  for (std::size_t i = 0; i < used_; ++i) {
+    const Chain& chain = *chains_[i];
+    if (chain.execution.done()) continue;
+    const Operation& operation = *chain.operations[chain.next - 1];
+    for (const Blocker& blocker : chain.execution.blockers())
+      words += fmt::format("{}rank {} ({} in nccl{}, count {})", words.empty() ? "" : ", ", blocker.rank,
+                           blocker.for_message ? "a message" : "room", name_of(operation.collective),
+                           operation.count);
+  }
+  return words;
+}
+
+void Batch::stalled(std::chrono::milliseconds since) {
+  auto give_up = [this](ncclResult_t code, const std::string& reason) {
+    communicator_.break_everywhere(code, reason);
+    error_ = std::make_exception_ptr(Error(code, reason));
+    unfinished_ = 0;
+  };
+  if (waits_for_collective())
+    if (auto words = communicator_.find_mismatch()) return give_up(ncclInvalidUsage, *words);
+  if (auto gone = blocker_that_left()) {
+    // It stored its last message before it left: with one more look this rank has seen all that will ever
+    // come.
+    if (progress() || done()) return;
+    if (blocker_that_left() == gone)
+      return give_up(ncclRemoteError,
+                     fmt::format("rank {} has left (finalized) the communicator while rank {} waits for {}",
+                                 *gone, communicator_.rank(), waits_in_words()));
+  }
+  if (communicator_.stall_warning().count() > 0 && since >= communicator_.stall_warning() && !warned_) {
+    warned_ = true;
+    log_warning("rank {} has been waiting for {} s for {}", communicator_.rank(),
+                static_cast<double>(since.count()) / 1000, waits_in_words());
+  }
+  if (communicator_.timeout().count() > 0 && since >= communicator_.timeout())
+    give_up(ncclSystemError,
+            fmt::format("timeout (TUTTI_TIMEOUT): rank {} has waited {} s for {}", communicator_.rank(),
+                        static_cast<double>(since.count()) / 1000, waits_in_words()));
+}
+
+void execute(std::span<const Launch> launches) {
+  std::vector<Turn> turns;
+  std::vector<Work*> works;
+  turns.reserve(launches.size());
+  for (const Launch& launch : launches) {
+    turns.emplace_back(*launch.communicator, launch.ticket);
+    launch.communicator->batch().start(launch.operations);
+    works.push_back(&launch.communicator->batch());
+  }
+  drive(works);
+  for (const Launch& launch : launches)
+    if (auto error = launch.communicator->batch().error()) std::rethrow_exception(error);
+}
+
+void execute(Communicator& communicator, const Operation& operation) {
+  Turn turn(communicator, communicator.issue());
+  Batch& batch = communicator.batch();
+  batch.start({&operation, 1});
+  Work* work = &batch;
+  drive({&work, 1});
+  if (auto error = batch.error()) std::rethrow_exception(error);
+}
+
+}  // namespace tutti

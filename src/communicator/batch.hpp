@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#pragma once
+#include <exception>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "communicator/communicator.hpp"
+#include "executor/drive.hpp"
+
+namespace tutti {
+
+/// The operations of one group (or one call) on one communicator, under way: a chain of its collectives in
+/// order, and a chain per peer and direction of its sends and receives; chains go on side by side. Reused
+/// from turn to turn, so that a warm call allocates nothing.
+class Batch final : public Work {
+ public:
+  explicit Batch(Communicator& communicator) : communicator_(communicator) {}
+
+  /// Within a turn. `operations` must stay until done.
+  void start(std::span<const Operation> operations);
+  bool progress() override;
+  bool done() const override { return unfinished_ == 0; }
+  void stalled(std::chrono::milliseconds since) override;
+  Doorbell bell() const override { return communicator_.bell(); }
+  int spins() const override { return communicator_.spins(); }
+  /// What ended the batch before its time, if anything.
+  std::exception_ptr error() const { return error_; }
+
+ private:
+  struct Chain {
+    std::vector<const Operation*> operations;
+    std::size_t next = 0;  // operations before it have been started
+    Execution execution;
+    int peer = -1;  // of sends and receives
+    Collective direction = Collective::all_reduce;
+  };
+  Chain& chain_for(const Operation& operation);
+  bool start_next(Chain& chain);
+  void end_with_error();
+  bool waits_for_collective() const;
+  std::optional<int> blocker_that_left() const;
+  std::string waits_in_words() const;
+
+  Communicator& communicator_;
+  std::vector<std::unique_ptr<Chain>> chains_;
+  std::size_t used_ = 0;
+  std::size_t unfinished_ = 0;  // chains
+  bool warned_ = false;
+  std::exception_ptr error_;
+};
+
+/// Executes batches of several communicators together on the calling thread; blocks until all are done. Each
+/// has had a ticket issued. Throws the first error after all have ended.
+struct Launch {
+  std::shared_ptr<Communicator> communicator;
+  std::uint64_t ticket = 0;
+  std::vector<Operation> operations;
+};
+void execute(std::span<const Launch> launches);
+
+/// The short way for one operation on the calling thread.
+void execute(Communicator& communicator, const Operation& operation);
+
+}  // namespace tutti

@@ -1,0 +1,366 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "communicator/communicator.hpp"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <thread>
+
+#include "base/log.hpp"
+#include "base/settings.hpp"
+#include "communicator/batch.hpp"
+#include "topology/machine.hpp"
+
+namespace tutti {
+namespace {
+
+// A program with very many different counts would otherwise collect plans for ever.
+constexpr std::size_t kMostPlans = 4096;
+
+// What ranks tell each other when they join. Settings that must agree are compared here, where it can be
+// said.
+struct RankInfo {
+  int pid = 0;
+  std::string host, socket, algorithms, slice, version;
+
+  std::string pack() const {
+    return WireWriter().put(pid).put(host).put(socket).put(algorithms).put(slice).put(version).bytes();
+  }
+  static RankInfo unpack(const std::string& bytes) {
+    WireReader reader(bytes);
+    RankInfo info;
+    info.pid = reader.get<int>();
+    for (std::string* text : {&info.host, &info.socket, &info.algorithms, &info.slice, &info.version})
+      *text = reader.get_text();
+    return info;
+  }
+};
+
+void require_same(const std::vector<RankInfo>& infos, std::string RankInfo::*member, const char* what) {
+  for (std::size_t r = 1; r < infos.size(); ++r)
+    if (infos[r].*member != infos[0].*member)
+      fail(ncclInvalidUsage,
+           "{} differs: \"{}\" on rank 0, \"{}\" on rank {}; it must be the same on all ranks", what,
+           infos[0].*member, infos[r].*member, r);
+}
+
+std::size_t slice_setting() {
+  if (setting_text("TUTTI_SLICE") == "auto") return 0;
+  std::size_t bytes = setting_size("TUTTI_SLICE");
+  if (bytes < 4096 || bytes > (4U << 20))
+    fail(ncclInvalidArgument, "TUTTI_SLICE={}: expected auto or 4K to 4M", setting_text("TUTTI_SLICE"));
+  return bytes;
+}
+
+int spin_setting(int ranks_on_host) {
+  if (setting_text("TUTTI_SPIN") == "auto") return ranks_on_host <= usable_cores() ? 4000 : 0;
+  return static_cast<int>(std::min<std::size_t>(setting_size("TUTTI_SPIN"), 1U << 30));
+}
+
+StorePolicy store_setting(int ranks) {
+  std::string text = setting_text("TUTTI_STREAMING");
+  if (text == "never") return {};
+  if (text == "always") return {.streaming_from = 0};
+  if (text != "auto") fail(ncclInvalidArgument, "TUTTI_STREAMING={}: expected auto, always or never", text);
+  // What the ranks of a host write together no longer fits in the cache that they share.
+  std::size_t cache = std::max<std::size_t>(last_level_cache_bytes(), 8U << 20);
+  return {.streaming_from = cache / (2 * static_cast<std::size_t>(ranks))};
+}
+
+}  // namespace
+
+Communicator::Communicator(const CommunicatorOptions& options)
+    : options_(options), batch_(std::make_unique<Batch>(*this)) {}
+
+Communicator::~Communicator() {
+  if (control_) finalize();
+}
+
+std::shared_ptr<Communicator> Communicator::create(const CommunicatorOptions& options) {
+  auto communicator = std::shared_ptr<Communicator>(new Communicator(options));
+  communicator->join();
+  return communicator;
+}
+
+void Communicator::join() {
+  filter_ = AlgorithmFilter::parse(setting_text("NCCL_ALGO"));
+  timeout_ = setting_seconds("TUTTI_TIMEOUT");
+  stall_warning_ = setting_seconds("TUTTI_STALL_WARNING");
+  std::size_t slice = slice_setting();
+  std::chrono::milliseconds limit = setting_seconds("TUTTI_INIT_TIMEOUT");
+  if (options_.rank == 0 && options_.ids[0].rank_0_serves && options_.ranks > 1) {
+    Service::instance().host_directory(options_.ids[0].secret, limit);
+    Service::instance().listen_at(options_.ids[0].rendezvous);
+  }
+  auto left = [health = health_](int rank) {
+    auto segment = health->segment();
+    return segment && segment->board(rank).status.left.load() != 0;
+  };
+  control_ = Control::create(
+      {.ids = options_.ids,
+       .ranks = options_.ranks,
+       .rank = options_.rank,
+       .limit = limit,
+       .on_failure = [health = health_](int, ncclResult_t code,
+                                        const std::string& reason) { health->fail(code, reason); },
+       .on_left = {},
+       .has_left = left});
+  control_->join();
+  RankInfo own{getpid(),
+               host_key(),
+               Service::instance().descriptor_socket(),
+               setting_text("NCCL_ALGO"),
+               setting_text("TUTTI_SLICE"),
+               std::to_string(NCCL_VERSION_CODE)};
+  std::vector<RankInfo> infos;
+  for (const std::string& bytes : control_->all_gather(own.pack())) infos.push_back(RankInfo::unpack(bytes));
+  require_same(infos, &RankInfo::version, "the version of the library");
+  require_same(infos, &RankInfo::algorithms, "NCCL_ALGO");
+  require_same(infos, &RankInfo::slice, "TUTTI_SLICE");
+  std::vector<bool> same_process;
+  std::vector<int> pids;
+  for (std::size_t r = 0; r < infos.size(); ++r) {
+    if (infos[r].host != infos[0].host)
+      fail(ncclInvalidUsage,
+           "ranks 0 and {} are on different hosts (or in containers that share no network name space): that "
+           "needs "
+           "the tcp transport, which is not there yet",
+           r);
+    same_process.push_back(infos[r].pid == own.pid);
+    pids.push_back(infos[r].pid);
+  }
+  bool one_process = std::all_of(pids.begin(), pids.end(), [&](int pid) { return pid == pids[0]; });
+  SegmentLayout layout = segment_layout(options_.ranks, kLaneCount, one_process, slice);
+  std::shared_ptr<HostSegment> segment;
+  if (options_.rank == 0) {
+    segment = HostSegment::create(layout);
+    control_->realm()->share(segment, segment->descriptor());
+  }
+  control_->all_gather("");  // from here on the segment is there
+  if (options_.rank != 0) {
+    if (same_process[0])
+      segment = std::static_pointer_cast<HostSegment>(control_->realm()->shared_object());
+    else
+      segment = HostSegment::attach(fetch_descriptor(infos[0].socket, control_->secret(), 0), layout);
+    if (!segment)
+      fail(ncclInternalError, "rank 0's shared memory is gone before rank {} could attach", rank());
+  }
+  health_->attach(segment, options_.rank);
+  std::vector<std::string> sockets;
+  for (const RankInfo& info : infos) sockets.push_back(info.socket);
+  lanes_ = std::make_unique<MemoryLanes>(
+      segment, options_.rank, same_process, setting_bool("TUTTI_WINDOWS"),
+      [sockets, secret = control_->secret()](int rank, std::uint64_t window) {
+        return fetch_descriptor(sockets[static_cast<std::size_t>(rank)], secret, window);
+      });
+  costs_.cores = usable_cores();
+  spins_ = spin_setting(options_.ranks);
+  store_policy_ = store_setting(options_.ranks);
+  watch_processes(pids);
+  control_->all_gather("");  // all have attached: rank 0 may leave now
+  log_info("rank {} of {} joined{}{}: {} kernels, {} B slices, lanes {}", rank(), ranks(),
+           options_.name.empty() ? "" : " ", options_.name, kernel_target_name(), segment->layout().slice,
+           one_process ? "in_process (pointers are shared)" : "shared_memory (memfd)");
+}
+
+// A process that ends without having left takes its ranks with it; the kernel tells at once.
+void Communicator::watch_processes(const std::vector<int>& pids) {
+  Service& service = Service::instance();
+  service.post([&service, pids, health = health_, control = std::weak_ptr(control_), own = getpid()] {
+    for (std::size_t r = 0; r < pids.size(); ++r) {
+      if (pids[r] == own) continue;
+      auto ended = [health, control, r, pid = pids[r]] {
+        auto segment = health->segment();
+        if (segment && segment->board(static_cast<int>(r)).status.left.load() != 0) return;
+        std::string reason = fmt::format("rank {} is gone: its process {} ended", r, pid);
+        health->fail(ncclRemoteError, reason);
+        if (auto tree = control.lock()) tree->announce_failure(static_cast<int>(r), ncclRemoteError, reason);
+      };
+      service.on_process_end(pids[r], control, ended);
+    }
+  });
+}
+
+void Communicator::break_everywhere(ncclResult_t code, const std::string& reason) {
+  health_->fail(code, reason);
+  control_->announce_failure(rank(), code, reason);
+}
+
+void Communicator::finalize() {
+  if (finalized_.exchange(true)) return;
+  std::uint64_t ticket = issue();
+  await_turn(ticket);
+  end_turn();
+  if (lanes_) lanes_->segment().board(rank()).status.left.store(1);
+  if (lanes_ && !health_->is_broken())
+    control_->leave();
+  else
+    control_->announce_failure(rank(), ncclRemoteError,
+                               fmt::format("rank {} has left a broken communicator", rank()));
+}
+
+void Communicator::abort() {
+  std::string reason = fmt::format("rank {} aborted the communicator", rank());
+  control_->announce_failure(rank(), ncclRemoteError, reason);
+  control_->interrupt(ncclRemoteError, reason);
+  health_->fail(ncclRemoteError, reason);
+  finalize();
+}
+
+void Communicator::await_turn(std::uint64_t ticket) {
+  for (std::uint64_t now = served_.load(std::memory_order_acquire); now != ticket;
+       now = served_.load(std::memory_order_acquire))
+    served_.wait(now, std::memory_order_acquire);
+}
+
+void Communicator::end_turn() {
+  served_.fetch_add(1, std::memory_order_release);
+  served_.notify_all();
+}
+
+Shape Communicator::shape_of(const Operation& operation) const {
+  Shape shape{.collective = operation.collective,
+              .ranks = ranks(),
+              .rank = rank(),
+              .root = operation.root,
+              .count = operation.count,
+              .slice = lanes_->segment().layout().slice / size_of(operation.type)};
+  if (operation.input == nullptr || operation.output == nullptr) return shape;
+  const auto* input = static_cast<const std::byte*>(operation.input);
+  const auto* output = static_cast<const std::byte*>(operation.output);
+  auto offset = static_cast<std::ptrdiff_t>(in_place_offset(shape) * size_of(operation.type));
+  bool input_is_larger = input_count(shape) > output_count(shape);
+  shape.in_place = input_is_larger ? input + offset == output : output + offset == input;
+  return shape;
+}
+
+std::size_t Communicator::PlanKeyHash::operator()(const PlanKey& key) const {
+  std::size_t hash = key.count;
+  for (auto part : {static_cast<std::size_t>(key.collective), static_cast<std::size_t>(key.type),
+                    static_cast<std::size_t>(key.kind), static_cast<std::size_t>(key.in_place),
+                    static_cast<std::size_t>(key.root)})
+    hash = (hash ^ part) * 0x9E3779B97F4A7C15U + (hash >> 29);
+  return hash;
+}
+
+void Communicator::trim_plans() {
+  if (plans_.size() < kMostPlans) return;
+  plans_.clear();
+  last_plan_ = nullptr;
+}
+
+const Plan& Communicator::plan(const Operation& operation) {
+  Shape shape = shape_of(operation);
+  PlanKey key{operation.collective, operation.type, operation.op.kind,
+              shape.in_place,       operation.root, operation.count};
+  if (last_plan_ != nullptr && key == last_key_) return *last_plan_;
+  auto found = plans_.find(key);
+  if (found == plans_.end()) {
+    Algorithm algorithm = Algorithm::direct;
+    Schedule schedule;
+    if (operation.collective == Collective::send) {
+      schedule.tracks = {{Step{.in = {Buffer::input, 0},
+                               .from = {},
+                               .out = {},
+                               .to = {operation.root},
+                               .count = operation.count,
+                               .to_lane = kPointToPointLane}}};
+      schedule.stable_sends = true;
+    } else if (operation.collective == Collective::receive) {
+      schedule.tracks = {{Step{.in = {},
+                               .from = {operation.root},
+                               .out = {Buffer::output, 0},
+                               .to = {},
+                               .count = operation.count,
+                               .from_lane = kPointToPointLane}}};
+    } else {
+      std::size_t bytes = operation.count * size_of(operation.type);
+      algorithm = select(operation.collective, ranks(), bytes, filter_, costs_);
+      schedule = build(algorithm, shape);
+      log_info("rank {}: {} of {} x {}: {}", rank(), name_of(operation.collective), operation.count,
+               name_of(operation.type), name_of(algorithm));
+    }
+    found = plans_
+                .emplace(key, make_plan(schedule, shape, algorithm, operation.type, operation.op.kind,
+                                        *lanes_, store_policy_))
+                .first;
+  }
+  last_key_ = key;
+  last_plan_ = found->second.get();
+  return *last_plan_;
+}
+
+CallHeader Communicator::announce(const Operation& operation, const Plan& plan) {
+  Signature signature{++sequence_,    operation.collective,
+                      operation.type, operation.op.kind,
+                      plan.algorithm, has_root(operation.collective) ? operation.root : 0,
+                      operation.count};
+  current_call_ = signature.pack();
+  RankBoard::Call& entry = lanes_->segment().board(rank()).calls[sequence_ % RankBoard::kCalls];
+  entry.count.store(current_call_.count, std::memory_order_relaxed);
+  entry.call.store(current_call_.call, std::memory_order_release);
+  return current_call_;
+}
+
+CallHeader Communicator::point_to_point_header(const Operation& operation) const {
+  Signature signature;
+  signature.collective = Collective::send;
+  signature.type = operation.type;
+  signature.count = operation.count;
+  return signature.pack();
+}
+
+std::optional<std::string> Communicator::find_mismatch() const {
+  Signature own = Signature::unpack(current_call_);
+  for (int r = 0; r < ranks(); ++r) {
+    const RankBoard::Call& entry = lanes_->segment().board(r).calls[own.sequence % RankBoard::kCalls];
+    CallHeader theirs{entry.call.load(std::memory_order_acquire),
+                      entry.count.load(std::memory_order_relaxed)};
+    // A second look: the two words must be of one call, and of the one with this rank's number.
+    if (entry.call.load(std::memory_order_acquire) != theirs.call) continue;
+    Signature other = Signature::unpack(theirs);
+    if (other.sequence != own.sequence || theirs == current_call_) continue;
+    return fmt::format("ranks made different calls: rank {} {}, rank {} {}", rank(), own.in_words(), r,
+                       other.in_words());
+  }
+  return std::nullopt;
+}
+
+bool Communicator::has_left(int rank) const { return lanes_->segment().board(rank).status.left.load() != 0; }
+
+int Communicator::create_operator(DataType type, const void* scalar, bool read_when_run) {
+  PreMulSum op{type, 0, read_when_run ? scalar : nullptr};
+  if (!read_when_run) std::memcpy(&op.factor, scalar, size_of(type));
+  std::lock_guard lock(operators_mutex_);
+  auto free = std::find(operators_.begin(), operators_.end(), std::nullopt);
+  if (free == operators_.end()) free = operators_.insert(free, std::nullopt);
+  *free = op;
+  return static_cast<int>(ncclNumOps) + static_cast<int>(free - operators_.begin());
+}
+
+void Communicator::destroy_operator(int op) {
+  std::lock_guard lock(operators_mutex_);
+  auto index = static_cast<std::size_t>(op - static_cast<int>(ncclNumOps));
+  if (op < static_cast<int>(ncclNumOps) || index >= operators_.size() || !operators_[index])
+    fail(ncclInvalidArgument, "ncclRedOpDestroy: {} is no operator that this communicator made", op);
+  operators_[index].reset();
+}
+
+Operator Communicator::find_operator(int op, DataType type) {
+  std::lock_guard lock(operators_mutex_);
+  auto index = static_cast<std::size_t>(op - static_cast<int>(ncclNumOps));
+  if (op < 0 || index >= operators_.size() || !operators_[index])
+    fail(ncclInvalidArgument,
+         "operator {} is neither one of ncclSum..ncclAvg nor one that this communicator made (and did not "
+         "destroy)",
+         op);
+  const PreMulSum& found = *operators_[index];
+  if (found.type != type)
+    fail(ncclInvalidArgument, "operator {} was made for {}, the call is about {}", op, name_of(found.type),
+         name_of(type));
+  Operator result{OperatorKind::premul_sum, found.factor};
+  if (found.pointer != nullptr) std::memcpy(&result.scalar, found.pointer, size_of(type));
+  return result;
+}
+
+}  // namespace tutti

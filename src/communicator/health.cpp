@@ -1,0 +1,37 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "communicator/health.hpp"
+
+#include "base/log.hpp"
+
+namespace tutti {
+
+void Health::fail(ncclResult_t code, const std::string& reason) {
+  std::lock_guard lock(mutex_);
+  if (code_.load(std::memory_order_relaxed) != ncclSuccess) return;
+  reason_ = reason;
+  code_.store(code, std::memory_order_release);
+  log_info("communicator broken: {}", reason);
+  if (segment_) Doorbell(segment_->board(rank_).bell).wake();
+}
+
+std::string Health::reason() const {
+  std::lock_guard lock(mutex_);
+  return reason_;
+}
+
+void Health::check() const {
+  if (is_broken()) throw Error(code(), reason());
+}
+
+void Health::attach(std::shared_ptr<HostSegment> segment, int rank) {
+  std::lock_guard lock(mutex_);
+  segment_ = std::move(segment);
+  rank_ = rank;
+}
+
+std::shared_ptr<HostSegment> Health::segment() const {
+  std::lock_guard lock(mutex_);
+  return segment_;
+}
+
+}  // namespace tutti

@@ -1,0 +1,37 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#pragma once
+#include <atomic>
+#include <memory>
+#include <mutex>
+#include <string>
+
+#include "base/error.hpp"
+#include "transport/doorbell.hpp"
+
+namespace tutti {
+
+/// What broke a communicator, if anything has. Set once, by whoever notices first; looked at by everyone who
+/// waits. Thread-safe.
+class Health {
+ public:
+  /// Later failures than the first are ignored. Wakes the rank if it sleeps.
+  void fail(ncclResult_t code, const std::string& reason);
+  bool is_broken() const { return code_.load(std::memory_order_acquire) != ncclSuccess; }
+  ncclResult_t code() const { return code_.load(std::memory_order_acquire); }
+  std::string reason() const;
+  /// Throws the failure.
+  void check() const;
+  /// From when on fail() rings the rank's bell, which lies in `segment`.
+  void attach(std::shared_ptr<HostSegment> segment, int rank);
+
+  std::shared_ptr<HostSegment> segment() const;
+
+ private:
+  std::atomic<ncclResult_t> code_{ncclSuccess};
+  mutable std::mutex mutex_;
+  std::string reason_;
+  std::shared_ptr<HostSegment> segment_;
+  int rank_ = 0;
+};
+
+}  // namespace tutti

@@ -1,0 +1,20 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//
+// src/topology: what the machine is like. So far: how much of it this process may use.
+#pragma once
+#include <cstddef>
+#include <string>
+
+namespace tutti {
+
+/// Processors that this process may run on at once: its affinity mask, cut to the cgroup's CPU quota.
+int usable_cores();
+
+/// Bytes of the last-level cache, 0 if unknown.
+std::size_t last_level_cache_bytes();
+
+/// Two processes with equal keys can share memory: same kernel boot, same network name space (in which the
+/// Unix sockets are that hand memory over).
+std::string host_key();
+
+}  // namespace tutti

@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#pragma once
+#include <array>
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+#include <span>
+
+#include "transport/host_segment.hpp"
+
+namespace tutti {
+
+/// Sleeping until another rank has done something. The fast side (a rank that has just sent or released) only
+/// looks at the sleeper's flag; that its store is seen before the flag is read must be ordered against the
+/// sleeper's "set the flag, look once more". Where the kernel has membarrier(2) the sleeper pays for that
+/// order alone.
+class Doorbell {
+ public:
+  explicit Doorbell(RankBoard::Bell& bell) : bell_(&bell) {}
+
+  /// After something was published to the rank: wakes it if it sleeps. Costs one load if it does not.
+  void ring() const {
+    order_publication();
+    if (bell_->sleeping.load(std::memory_order_relaxed) != 0 &&
+        bell_->sleeping.exchange(0, std::memory_order_relaxed) !=
+            0)  // of several ringers, one makes the call
+      wake();
+  }
+
+  /// Whatever the flag says: for news that the rank must not miss.
+  void wake() const;
+
+ private:
+  friend class Sleep;
+  static void order_publication();
+  RankBoard::Bell* bell_;
+};
+
+/// A thread that is about to sleep for one or more ranks: declare, look once more for work, then wait.
+class Sleep {
+ public:
+  explicit Sleep(std::span<const Doorbell> bells);
+  ~Sleep();
+  Sleep(const Sleep&) = delete;
+  Sleep& operator=(const Sleep&) = delete;
+  /// Until one of the bells has been rung since the declaration, or the time is up.
+  void wait(std::chrono::milliseconds limit);
+
+ private:
+  static constexpr std::size_t kMost = 128;  // of futex_waitv(2)
+  std::span<const Doorbell> bells_;
+  bool all_covered_;
+  std::array<std::uint32_t, kMost> rings_;  // as they were when the sleep was declared
+};
+
+}  // namespace tutti

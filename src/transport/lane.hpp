@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//
+// src/transport: lanes, the one-way ordered paths of messages from one rank to another, and how they are made
+// for a pair of ranks. A transport knows bytes and ranks; it knows no collective, no algorithm, no element
+// type.
+//
+// The ends of lanes: an Inlet takes from one rank, an Outlet gives to one rank or, writing once, to several.
+// No call blocks. All calls for one communicator's lanes come from one thread at a time.
+#pragma once
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+namespace tutti {
+
+/// What every message says about the call that it belongs to; the receiver compares it with its own call. The
+/// transport carries it and does not look inside.
+struct CallHeader {
+  std::uint64_t call = 0;   ///< operation number, collective, types ... (communicator/signature.hpp)
+  std::uint64_t count = 0;  ///< elements of the call
+  bool operator==(const CallHeader&) const = default;
+};
+
+/// A message that has arrived, readable where it is until it is released.
+struct ArrivedMessage {
+  const void* data = nullptr;
+  std::size_t bytes = 0;
+  CallHeader header;
+};
+
+/// Messages up to this size travel inside the cache line that announces them.
+inline constexpr std::size_t kInlineBytes = 32;
+
+class Inlet {
+ public:
+  virtual ~Inlet() = default;
+  /// The oldest message that has arrived and is not released, or false. May be called again before release.
+  virtual bool peek(ArrivedMessage& message) = 0;
+  /// Frees the peeked message.
+  virtual void release() = 0;
+  virtual int source() const = 0;
+};
+
+class Outlet {
+ public:
+  virtual ~Outlet() = default;
+  /// Whether one more message can be sent to all receivers now.
+  virtual bool has_room() = 0;
+  /// With room: where to put the bytes of the next message (at most a slice; 64-byte aligned).
+  virtual std::byte* slot() = 0;
+  /// Sends the slot's first `bytes`.
+  virtual void commit(std::size_t bytes, const CallHeader& header) = 0;
+  /// Sends up to kInlineBytes by value.
+  virtual void send_inline(const void* data, std::size_t bytes, const CallHeader& header) = 0;
+  /// Whether all receivers could read [data, data + bytes) in place.
+  virtual bool can_offer(const void* data, std::size_t bytes) = 0;
+  /// Sends memory that stays as it is until the receivers have read it (has_settled).
+  virtual void offer(const void* data, std::size_t bytes, const CallHeader& header) = 0;
+  /// Whether everything offered has been read.
+  virtual bool has_settled() = 0;
+  virtual std::span<const int> destinations() const = 0;
+};
+
+}  // namespace tutti
