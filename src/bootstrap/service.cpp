@@ -57,6 +57,7 @@ Service::Service() {
     std::uint64_t count = 0;
     while (read(wake_.get(), &count, sizeof count) > 0) {
     }
+    run_posted();  // after the count was taken: a job posted meanwhile wakes the loop again
   });
   FileDescriptor listener = open_listener(Address::of_interface(), &listen_address_);
   listeners_.emplace(listen_address_.to_string(), std::move(listener));
@@ -102,7 +103,6 @@ void Service::loop() {
     std::chrono::milliseconds wait = run_timers();
     int count = epoll_wait(epoll_.get(), events.data(), static_cast<int>(events.size()),
                            static_cast<int>(wait.count()));
-    run_posted();
     for (int i = 0; i < count; ++i) {
       // A handler may unwatch others whose events were already fetched, and itself.
       auto found = handlers_.find(events[static_cast<std::size_t>(i)].data.fd);

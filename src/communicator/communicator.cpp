@@ -21,15 +21,17 @@ constexpr std::size_t kMostPlans = 4096;
 // said.
 struct RankInfo {
   int pid = 0;
+  int cores = 1;
   std::string host, socket, algorithms, slice, version;
 
   std::string pack() const {
-    return WireWriter().put(pid).put(host).put(socket).put(algorithms).put(slice).put(version).bytes();
+    return WireWriter().put(pid).put(cores).put(host).put(socket).put(algorithms).put(slice).put(version).bytes();
   }
   static RankInfo unpack(const std::string& bytes) {
     WireReader reader(bytes);
     RankInfo info;
     info.pid = reader.get<int>();
+    info.cores = reader.get<int>();
     for (std::string* text : {&info.host, &info.socket, &info.algorithms, &info.slice, &info.version})
       *text = reader.get_text();
     return info;
@@ -52,8 +54,8 @@ std::size_t slice_setting() {
   return bytes;
 }
 
-int spin_setting(int ranks_on_host) {
-  if (setting_text("TUTTI_SPIN") == "auto") return ranks_on_host <= usable_cores() ? 4000 : 0;
+int spin_setting(bool crowded) {
+  if (setting_text("TUTTI_SPIN") == "auto") return crowded ? 0 : 4000;
   return static_cast<int>(std::min<std::size_t>(setting_size("TUTTI_SPIN"), 1U << 30));
 }
 
@@ -106,8 +108,7 @@ void Communicator::join() {
        .on_left = {},
        .has_left = left});
   control_->join();
-  RankInfo own{getpid(),
-               host_key(),
+  RankInfo own{getpid(), usable_cores(), host_key(),
                Service::instance().descriptor_socket(),
                setting_text("NCCL_ALGO"),
                setting_text("TUTTI_SLICE"),
@@ -131,6 +132,7 @@ void Communicator::join() {
   }
   bool one_process = std::all_of(pids.begin(), pids.end(), [&](int pid) { return pid == pids[0]; });
   SegmentLayout layout = segment_layout(options_.ranks, kLaneCount, one_process, slice);
+  for (const RankInfo& info : infos) layout.crowded = layout.crowded || info.cores < options_.ranks;
   std::shared_ptr<HostSegment> segment;
   if (options_.rank == 0) {
     segment = HostSegment::create(layout);
@@ -154,7 +156,7 @@ void Communicator::join() {
         return fetch_descriptor(sockets[static_cast<std::size_t>(rank)], secret, window);
       });
   costs_.cores = usable_cores();
-  spins_ = spin_setting(options_.ranks);
+  spins_ = spin_setting(layout.crowded);
   store_policy_ = store_setting(options_.ranks);
   watch_processes(pids);
   control_->all_gather("");  // all have attached: rank 0 may leave now

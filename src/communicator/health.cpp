@@ -11,7 +11,7 @@ void Health::fail(ncclResult_t code, const std::string& reason) {
   reason_ = reason;
   code_.store(code, std::memory_order_release);
   log_info("communicator broken: {}", reason);
-  if (segment_) Doorbell(segment_->board(rank_).bell).wake();
+  if (segment_) Doorbell(segment_->board(rank_).bell, segment_->layout().crowded).wake();
 }
 
 std::string Health::reason() const {

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "executor/drive.hpp"
 
+#include <sched.h>
+
 #include <algorithm>
 #include <vector>
 
@@ -12,6 +14,7 @@ namespace tutti {
 namespace {
 
 using std::chrono::milliseconds;
+constexpr int kYields = 16;
 constexpr milliseconds kLook{20};  // between two looks at a stalled operation
 
 void relax() {
@@ -59,6 +62,12 @@ void drive(std::span<Work* const> works) {
         ++idle;
         relax();
       }
+    }
+    // Where ranks outnumber cores, the one that is waited for is likely to be next in line for this core: stepping
+    // aside costs less than sleeping and being woken.
+    for (int turn = 0; spins == 0 && turn < kYields && !all_done; ++turn) {
+      sched_yield();
+      if (progress_all(works, all_done)) turn = -1;
     }
     auto start = std::chrono::steady_clock::now();
     for (bool moved = false; !all_done && !moved;) {

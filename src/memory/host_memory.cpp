@@ -87,10 +87,10 @@ WindowTable& WindowTable::instance() {
 
 void* WindowTable::allocate(std::size_t bytes) {
   SharedMemory memory = SharedMemory::create("tutti-window", bytes, true);
-  void* address = memory.data();
+  std::byte* address = memory.data();
   std::unique_lock lock(entries_->mutex);
   std::uint64_t window = ++entries_->last_window;
-  entries_->by_address.emplace(memory.data(), Entries::Buffer{window, std::move(memory)});
+  entries_->by_address.emplace(address, Entries::Buffer{window, std::move(memory)});
   entries_->empty = false;
   return address;
 }

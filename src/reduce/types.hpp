@@ -33,7 +33,7 @@ constexpr std::size_t size_of(DataType type) {
   return kSizes[static_cast<int>(type)];
 }
 
-/// As nccl-tests calls it: "int8", "half", "float", "bfloat16", "fp8_e4m3" ...
+/// As nccl-tests calls it: "int8", "half", "float", "bfloat16", "f8e4m3" ...
 std::string_view name_of(DataType type);
 std::optional<DataType> data_type_named(std::string_view name);
 

@@ -43,12 +43,7 @@ timespec from_now(std::chrono::milliseconds duration) {
 
 }  // namespace
 
-void Doorbell::order_publication() {
-  if (kHasMembarrier)
-    std::atomic_signal_fence(std::memory_order_seq_cst);
-  else
-    std::atomic_thread_fence(std::memory_order_seq_cst);
-}
+bool Doorbell::has_membarrier() { return kHasMembarrier; }
 
 void Doorbell::wake() const {
   bell_->rings.fetch_add(1, std::memory_order_release);
@@ -60,7 +55,8 @@ Sleep::Sleep(std::span<const Doorbell> bells)
   for (std::size_t i = 0; i < bells_.size(); ++i)
     rings_[i] = bells_[i].bell_->rings.load(std::memory_order_acquire);
   for (const Doorbell& bell : bells_) bell.bell_->sleeping.store(1, std::memory_order_relaxed);
-  if (kHasMembarrier)
+  bool pays = std::any_of(bells_.begin(), bells_.end(), [](const Doorbell& bell) { return bell.sleeper_pays_; });
+  if (pays)
     syscall(SYS_membarrier, MEMBARRIER_CMD_GLOBAL_EXPEDITED, 0, 0);
   else
     std::atomic_thread_fence(std::memory_order_seq_cst);

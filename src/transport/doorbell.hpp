@@ -16,11 +16,15 @@ namespace tutti {
 /// order alone.
 class Doorbell {
  public:
-  explicit Doorbell(RankBoard::Bell& bell) : bell_(&bell) {}
+  /// `crowded`: the host has more ranks than cores, so that sleeping is the rule and its price matters more.
+  Doorbell(RankBoard::Bell& bell, bool crowded) : bell_(&bell), sleeper_pays_(has_membarrier() && !crowded) {}
 
   /// After something was published to the rank: wakes it if it sleeps. Costs one load if it does not.
   void ring() const {
-    order_publication();
+    if (sleeper_pays_)
+      std::atomic_signal_fence(std::memory_order_seq_cst);
+    else
+      std::atomic_thread_fence(std::memory_order_seq_cst);
     if (bell_->sleeping.load(std::memory_order_relaxed) != 0 &&
         bell_->sleeping.exchange(0, std::memory_order_relaxed) !=
             0)  // of several ringers, one makes the call
@@ -32,8 +36,9 @@ class Doorbell {
 
  private:
   friend class Sleep;
-  static void order_publication();
+  static bool has_membarrier();
   RankBoard::Bell* bell_;
+  bool sleeper_pays_;
 };
 
 /// A thread that is about to sleep for one or more ranks: declare, look once more for work, then wait.

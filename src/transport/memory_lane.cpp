@@ -26,7 +26,7 @@ struct MemoryLanes::SendState {
         destination(to),
         lane(number),
         tail(s.tail(from, to, number)),
-        bell(s.board(to).bell),
+        bell(s.board(to).bell, s.layout().crowded),
         depth(static_cast<std::uint64_t>(s.layout().depth)) {}
 
   HostSegment& segment;
@@ -80,7 +80,7 @@ class MemoryLanes::MemoryInlet final : public Inlet {
         source_(source),
         lane_(lane),
         tail_(lanes.segment_->tail(source, lanes.rank_, lane)),
-        bell_(lanes.segment_->board(source).bell) {}
+        bell_(lanes.segment_->board(source).bell, lanes.segment_->layout().crowded) {}
 
   bool peek(ArrivedMessage& message) override {
     const Descriptor& descriptor = lanes_.segment_->descriptor(source_, lanes_.rank_, lane_, released_ + 1);

@@ -39,7 +39,7 @@ class MemoryLanes {
   ~MemoryLanes();
 
   const HostSegment& segment() const { return *segment_; }
-  Doorbell doorbell(int rank) const { return Doorbell(segment_->board(rank).bell); }
+  Doorbell doorbell(int rank) const { return {segment_->board(rank).bell, segment_->layout().crowded}; }
 
   /// Ends that live as long as this object; the same arguments give the same end.
   Inlet& inlet(int source, int lane);
