@@ -46,7 +46,7 @@ Work work_of(Algorithm algorithm, Collective collective, double n, double bytes)
     case Algorithm::direct:
       switch (collective) {
         case Collective::all_reduce:
-          return {2, 2 * others + 1, (2 * others / n + 1) * 2 * bytes};
+          return {2, 2 * others + 1, (5 * n - 2) / n * bytes};
         case Collective::broadcast:
           return {1, others, 2 * bytes};
         case Collective::reduce:
@@ -61,7 +61,7 @@ Work work_of(Algorithm algorithm, Collective collective, double n, double bytes)
     case Algorithm::ring:
       switch (collective) {
         case Collective::all_reduce:
-          return {2 * others, 2 * others, 2 * others / n * 3 * bytes};
+          return {2 * others, 2 * others, (6 * n - 4) / n * bytes};
         case Collective::broadcast:
         case Collective::reduce:
           return {others, 2, 4 * bytes};

@@ -18,6 +18,7 @@ using Clock = std::chrono::steady_clock;
 constexpr std::chrono::milliseconds kRetry{50};
 // The rendezvous knows who is missing: it gets the first word at the deadline.
 constexpr std::chrono::milliseconds kGrace{2000};
+constexpr std::chrono::milliseconds kBetterWord{500};
 
 std::string describe_self() {
   std::array<char, 256> host{};
@@ -64,6 +65,19 @@ void Control::wait(std::unique_lock<std::mutex>& lock, const std::function<bool(
   if (!ready()) throw Error(error_, error_text_);
 }
 
+// While ranks join, the rendezvous knows better why one went: its word gets time to arrive.
+void Control::interrupt_unless_refused(ncclResult_t code, const std::string& reason) {
+  if (is_ready()) return interrupt(code, reason);
+  Service::instance().at(Clock::now() + kBetterWord, [weak = weak_from_this(), code, reason] {
+    if (auto self = weak.lock()) self->interrupt(code, reason);
+  });
+}
+
+bool Control::is_ready() {
+  std::lock_guard lock(mutex_);
+  return ready_;
+}
+
 void Control::interrupt(ncclResult_t code, const std::string& reason) {
   std::lock_guard lock(mutex_);
   if (error_ == ncclSuccess) {
@@ -82,9 +96,12 @@ void Control::join() {
   std::unique_lock lock(mutex_);
   try {
     wait(lock, [this] { return ready_; });
-  } catch (const Error&) {
+  } catch (const Error& error) {
     lock.unlock();
-    Service::instance().run([this] {
+    Service::instance().run([&] {
+      // Neighbours that have all of their own are told why this goes no further.
+      if (failed_.insert(parameters_.rank).second)
+        spread_notice(-1, error.code(), parameters_.rank, error.what());
       for (auto& [group, connection] : directories_) connection->close();
       for (auto& [peer, link] : links_) link->close();
       directories_.clear();
@@ -99,12 +116,7 @@ void Control::start() {
     Service::instance().at(Clock::now() + parameters_.limit + kGrace, [weak = weak_from_this()] {
       auto self = weak.lock();
       if (!self) return;
-      bool ready = false;
-      {
-        std::lock_guard lock(self->mutex_);
-        ready = self->ready_;
-      }
-      if (!ready)
+      if (!self->is_ready())
         self->interrupt(
             ncclSystemError,
             fmt::format("rank {} could not join within {} s; the rendezvous at {} is not reachable or "
@@ -342,7 +354,7 @@ void Control::on_notice(int from, WireReader& message) {
   if (!known.insert(rank).second) return;
   spread_notice(from, code, rank, reason);
   if (code != ncclSuccess) {
-    interrupt(code, reason);
+    interrupt_unless_refused(code, reason);
     if (!leaving_ && parameters_.on_failure) parameters_.on_failure(rank, code, reason);
   } else {
     if (!leaving_ && parameters_.on_left) parameters_.on_left(rank);
@@ -356,7 +368,7 @@ void Control::on_link_closed(int peer, const std::string& reason) {
   if (!left && failed_.insert(peer).second) {
     std::string text = fmt::format("rank {} is gone: its control connection ended ({})", peer, reason);
     spread_notice(-1, ncclRemoteError, peer, text);
-    interrupt(ncclRemoteError, text);
+    interrupt_unless_refused(ncclRemoteError, text);
     if (!leaving_ && parameters_.on_failure) parameters_.on_failure(peer, ncclRemoteError, text);
   }
   close_if_alone();

@@ -75,6 +75,8 @@ class Control : public std::enable_shared_from_this<Control> {
   void spread_notice(int except, ncclResult_t code, int rank, const std::string& reason);
   void finish(std::uint32_t number, const std::vector<std::string>& table);
   void close_if_alone();
+  bool is_ready();
+  void interrupt_unless_refused(ncclResult_t code, const std::string& reason);
 
   int parent() const { return parameters_.rank == 0 ? -1 : (parameters_.rank - 1) / 2; }
   std::vector<int> children() const;

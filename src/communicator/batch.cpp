@@ -84,9 +84,11 @@ bool Batch::progress() {
     }
     return moved;
   } catch (const CallMismatch& mismatch) {
-    std::string reason = fmt::format("ranks made different calls: rank {} {}, rank {} {}",
-                                     communicator_.rank(), Signature::unpack(mismatch.ours).in_words(),
-                                     mismatch.peer, Signature::unpack(mismatch.theirs).in_words());
+    // The message shows where the two sides have run apart; the notice board, where that began.
+    std::string reason = communicator_.find_mismatch().value_or(
+        fmt::format("ranks made different calls: rank {} {}, rank {} {}", communicator_.rank(),
+                    Signature::unpack(mismatch.ours).in_words(), mismatch.peer,
+                    Signature::unpack(mismatch.theirs).in_words()));
     communicator_.break_everywhere(ncclInvalidUsage, reason);
     error_ = std::make_exception_ptr(Error(ncclInvalidUsage, reason));
     unfinished_ = 0;

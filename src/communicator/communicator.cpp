@@ -297,11 +297,11 @@ CallHeader Communicator::announce(const Operation& operation, const Plan& plan) 
                       operation.type, operation.op.kind,
                       plan.algorithm, has_root(operation.collective) ? operation.root : 0,
                       operation.count};
-  current_call_ = signature.pack();
+  CallHeader call = signature.pack();
   RankBoard::Call& entry = lanes_->segment().board(rank()).calls[sequence_ % RankBoard::kCalls];
-  entry.count.store(current_call_.count, std::memory_order_relaxed);
-  entry.call.store(current_call_.call, std::memory_order_release);
-  return current_call_;
+  entry.count.store(call.count, std::memory_order_relaxed);
+  entry.call.store(call.call, std::memory_order_release);
+  return call;
 }
 
 CallHeader Communicator::point_to_point_header(const Operation& operation) const {
@@ -312,18 +312,24 @@ CallHeader Communicator::point_to_point_header(const Operation& operation) const
   return signature.pack();
 }
 
+std::optional<Signature> Communicator::announced(int of_rank, std::uint32_t sequence) const {
+  const RankBoard::Call& entry = lanes_->segment().board(of_rank).calls[sequence % RankBoard::kCalls];
+  CallHeader header{entry.call.load(std::memory_order_acquire), entry.count.load(std::memory_order_relaxed)};
+  // A second look: the two words must be of one call, and of the one with this number.
+  if (entry.call.load(std::memory_order_acquire) != header.call) return std::nullopt;
+  Signature signature = Signature::unpack(header);
+  if (signature.sequence != sequence) return std::nullopt;
+  return signature;
+}
+
 std::optional<std::string> Communicator::find_mismatch() const {
-  Signature own = Signature::unpack(current_call_);
-  for (int r = 0; r < ranks(); ++r) {
-    const RankBoard::Call& entry = lanes_->segment().board(r).calls[own.sequence % RankBoard::kCalls];
-    CallHeader theirs{entry.call.load(std::memory_order_acquire),
-                      entry.count.load(std::memory_order_relaxed)};
-    // A second look: the two words must be of one call, and of the one with this rank's number.
-    if (entry.call.load(std::memory_order_acquire) != theirs.call) continue;
-    Signature other = Signature::unpack(theirs);
-    if (other.sequence != own.sequence || theirs == current_call_) continue;
-    return fmt::format("ranks made different calls: rank {} {}, rank {} {}", rank(), own.in_words(), r,
-                       other.in_words());
+  std::uint32_t oldest = sequence_ < RankBoard::kCalls ? 1 : sequence_ - RankBoard::kCalls + 1;
+  for (std::uint32_t number = oldest; number <= sequence_; ++number) {
+    auto own = announced(rank(), number);
+    for (int r = 0; own && r < ranks(); ++r)
+      if (auto other = announced(r, number); other && other->pack() != own->pack())
+        return fmt::format("ranks made different calls: rank {} {}, rank {} {}", rank(), own->in_words(), r,
+                           other->in_words());
   }
   return std::nullopt;
 }

@@ -74,7 +74,7 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   int spins() const { return spins_; }
   std::chrono::milliseconds timeout() const { return timeout_; }
   std::chrono::milliseconds stall_warning() const { return stall_warning_; }
-  /// The words for a rank whose announced collective with this rank's current number is another one, if any.
+  /// The words for the earliest of the latest collectives that another rank has announced otherwise, if any.
   std::optional<std::string> find_mismatch() const;
   bool has_left(int rank) const;
 
@@ -88,6 +88,7 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   explicit Communicator(const CommunicatorOptions& options);
   void join();
   void watch_processes(const std::vector<int>& pids);
+  std::optional<Signature> announced(int of_rank, std::uint32_t sequence) const;
   Shape shape_of(const Operation& operation) const;
 
   struct PlanKey {
@@ -121,7 +122,6 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   std::atomic<std::uint64_t> issued_{0}, served_{0};
   std::atomic<bool> finalized_{false};
   std::uint32_t sequence_ = 0;
-  CallHeader current_call_;
   std::unique_ptr<Batch> batch_;
   std::unordered_map<PlanKey, std::unique_ptr<Plan>, PlanKeyHash> plans_;
   PlanKey last_key_{};

@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "base/settings.hpp"
+
+#include "algorithms/select.hpp"
+#include "base/error.hpp"
+#include "bootstrap/unique_id.hpp"
+#include "communicator/signature.hpp"
+#include "support/catch.hpp"
+#include "support/ranks.hpp"
+
+using namespace tutti;
+using support::Environment;
+
+namespace {
+template <class Body>
+std::string error_of(Body body) {
+  try {
+    body();
+  } catch (const Error& error) {
+    return error.what();
+  }
+  return "";
+}
+}  // namespace
+
+TEST_CASE("settings come from the environment and wrong ones are refused by name") {
+  CHECK(setting_seconds("TUTTI_INIT_TIMEOUT").count() == 120000);
+  {
+    Environment set("TUTTI_INIT_TIMEOUT", "1.5");
+    CHECK(setting_seconds("TUTTI_INIT_TIMEOUT").count() == 1500);
+  }
+  for (const char* wrong : {"-1", "soon", "1s", "nan"}) {
+    Environment set("TUTTI_INIT_TIMEOUT", wrong);
+    CHECK(says(error_of([] { setting_seconds("TUTTI_INIT_TIMEOUT"); }), {"TUTTI_INIT_TIMEOUT", wrong}));
+  }
+  Environment slice("TUTTI_SLICE", "64K");
+  CHECK(setting_size("TUTTI_SLICE") == 65536);
+  Environment windows("TUTTI_WINDOWS", "maybe");
+  CHECK(says(error_of([] { setting_bool("TUTTI_WINDOWS"); }), {"TUTTI_WINDOWS=maybe"}));
+}
+
+TEST_CASE("NCCL_ALGO takes lists, exclusions and clauses per collective") {
+  using C = Collective;
+  auto only = AlgorithmFilter::parse("ring,tree");
+  CHECK(only.allows(C::all_reduce, Algorithm::ring));
+  CHECK(!only.allows(C::all_reduce, Algorithm::direct));
+  auto without = AlgorithmFilter::parse("^Ring");
+  CHECK(!without.allows(C::broadcast, Algorithm::ring));
+  CHECK(without.allows(C::broadcast, Algorithm::tree));
+  auto each = AlgorithmFilter::parse("allreduce:tree;broadcast:ring");
+  CHECK(!each.allows(C::all_reduce, Algorithm::ring));
+  CHECK(each.allows(C::broadcast, Algorithm::ring));
+  CHECK(each.allows(C::reduce, Algorithm::direct));
+  CHECK_NOTHROW(AlgorithmFilter::parse("NVLS,ring"));
+  CHECK(says(error_of([] { AlgorithmFilter::parse("rign"); }), {"rign", "ring, tree, direct"}));
+  CHECK(says(error_of([] { AlgorithmFilter::parse("allreduec:ring"); }), {"allreduec"}));
+}
+
+TEST_CASE("selection takes the cheapest, and falls back where nothing that is allowed exists") {
+  CostParameters costs{.cores = 16};
+  AlgorithmFilter all;
+  CHECK(select(Collective::all_reduce, 4, 8, all, costs) == Algorithm::flat);
+  CHECK(select(Collective::all_reduce, 8, 64 << 20, all, costs) == Algorithm::direct);
+  CHECK(select(Collective::gather, 8, 1024, AlgorithmFilter::parse("bruck"), costs) != Algorithm::bruck);
+  CHECK(select(Collective::all_to_all, 8, 1024, AlgorithmFilter::parse("bruck"), costs) == Algorithm::bruck);
+}
+
+TEST_CASE("a unique id survives packing, and anything else is refused") {
+  UniqueId id{Address::parse("127.0.0.1:4711"), Secret::random()};
+  UniqueId back = UniqueId::unpack(id.pack());
+  CHECK(back.secret.bytes == id.secret.bytes);
+  CHECK(back.rendezvous.to_string() == "127.0.0.1:4711");
+  CHECK(says(error_of([] { UniqueId::unpack(ncclUniqueId{}); }), {"unique id"}));
+  CHECK(Address::parse("[::1]:80").to_string() == "[::1]:80");
+  CHECK(!error_of([] { Address::parse("nonsense"); }).empty());
+}
+
+TEST_CASE("an interface that does not exist is refused with those that do") {
+  Environment set("NCCL_SOCKET_IFNAME", "nosuch0");
+  CHECK(says(error_of([] { Address::of_interface(); }), {"nosuch0", "lo (127.0.0.1"}));
+}
+
+TEST_CASE("a signature survives packing and reads well") {
+  Signature s{17, Collective::all_reduce, DataType::bfloat16, OperatorKind::max, Algorithm::tree,
+              0,  1234567890123};
+  Signature back = Signature::unpack(s.pack());
+  CHECK(back.in_words() == "ncclAllReduce(count 1234567890123, bfloat16, max) [operation 17, tree]");
+  CHECK(back.pack() == s.pack());
+}
