@@ -87,13 +87,14 @@ std::uint64_t hash(std::uint64_t a, std::uint64_t b) {
 
 bool is_signed(ncclDataType_t type) { return type != ncclUint8 && type != ncclUint32 && type != ncclUint64; }
 
-// Element j of a rank's input. Sums and products get their weight from at most four ranks, so that results
-// stay within what the narrowest type holds exactly (integers up to 16).
+// Element j of a rank's input. Sums and products get their weight from at most four ranks (two where factors
+// of two come in), so that all sums stay within what fp8 e5m2 holds exactly: integers up to 8, and powers of
+// two.
 double input_value(ncclDataType_t type, Op op, std::size_t j, int rank, int ranks) {
   auto r = static_cast<std::size_t>(rank);
   auto n = static_cast<std::size_t>(ranks);
   double sign = is_signed(type) && (hash(j, 1) & 1U) != 0 ? -1.0 : 1.0;
-  bool weighs = (j + r) % n < 1 + j % 4;
+  bool weighs = (j + r) % n < 1 + j % (op == Op::mulsum ? 2 : 4);
   switch (op) {
     case Op::max:
     case Op::min:

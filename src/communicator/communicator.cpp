@@ -25,7 +25,15 @@ struct RankInfo {
   std::string host, socket, algorithms, slice, version;
 
   std::string pack() const {
-    return WireWriter().put(pid).put(cores).put(host).put(socket).put(algorithms).put(slice).put(version).bytes();
+    return WireWriter()
+        .put(pid)
+        .put(cores)
+        .put(host)
+        .put(socket)
+        .put(algorithms)
+        .put(slice)
+        .put(version)
+        .bytes();
   }
   static RankInfo unpack(const std::string& bytes) {
     WireReader reader(bytes);
@@ -108,7 +116,9 @@ void Communicator::join() {
        .on_left = {},
        .has_left = left});
   control_->join();
-  RankInfo own{getpid(), usable_cores(), host_key(),
+  RankInfo own{getpid(),
+               usable_cores(),
+               host_key(),
                Service::instance().descriptor_socket(),
                setting_text("NCCL_ALGO"),
                setting_text("TUTTI_SLICE"),

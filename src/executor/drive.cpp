@@ -63,8 +63,8 @@ void drive(std::span<Work* const> works) {
         relax();
       }
     }
-    // Where ranks outnumber cores, the one that is waited for is likely to be next in line for this core: stepping
-    // aside costs less than sleeping and being woken.
+    // Where ranks outnumber cores, the one that is waited for is likely to be next in line for this core:
+    // stepping aside costs less than sleeping and being woken.
     for (int turn = 0; spins == 0 && turn < kYields && !all_done; ++turn) {
       sched_yield();
       if (progress_all(works, all_done)) turn = -1;

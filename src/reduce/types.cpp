@@ -7,7 +7,7 @@
 namespace tutti {
 namespace {
 constexpr std::array<std::string_view, kDataTypeCount> kTypeNames = {
-    "int8", "uint8", "int32",  "uint32",   "int64",    "uint64",
+    "int8", "uint8", "int32",  "uint32",   "int64",  "uint64",
     "half", "float", "double", "bfloat16", "f8e4m3", "f8e5m2"};
 constexpr std::array<std::string_view, kOperatorKindCount> kOperatorNames = {"sum", "prod", "max",
                                                                              "min", "avg",  "mulsum"};

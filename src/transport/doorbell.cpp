@@ -55,7 +55,8 @@ Sleep::Sleep(std::span<const Doorbell> bells)
   for (std::size_t i = 0; i < bells_.size(); ++i)
     rings_[i] = bells_[i].bell_->rings.load(std::memory_order_acquire);
   for (const Doorbell& bell : bells_) bell.bell_->sleeping.store(1, std::memory_order_relaxed);
-  bool pays = std::any_of(bells_.begin(), bells_.end(), [](const Doorbell& bell) { return bell.sleeper_pays_; });
+  bool pays =
+      std::any_of(bells_.begin(), bells_.end(), [](const Doorbell& bell) { return bell.sleeper_pays_; });
   if (pays)
     syscall(SYS_membarrier, MEMBARRIER_CMD_GLOBAL_EXPEDITED, 0, 0);
   else

@@ -21,7 +21,7 @@ struct SegmentLayout {
   int lanes = 1;
   std::size_t slice = 65536;  ///< bytes of a slot, a multiple of 64
   int depth = 8;              ///< messages under way per lane, a power of two, at least 2
-  bool crowded = false;        ///< more ranks than cores
+  bool crowded = false;       ///< more ranks than cores
   bool one_process =
       false;  ///< all ranks are threads of one process: messages are read from the sender's buffers
 };

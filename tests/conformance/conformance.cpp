@@ -8,7 +8,9 @@
 #include <cstdlib>
 #include <cstring>
 #include <functional>
+#include <map>
 #include <thread>
+#include <tuple>
 #include <vector>
 
 #include "bench/values.hpp"
@@ -85,9 +87,26 @@ class Tester {
     return rank_ == c.root || !c.call->rooted || (!c.call->reduces && !c.call->receives_blocks);
   }
 
-  std::vector<std::byte> input_period(const Case& c, int rank) const {
-    return c.call->reduces ? values::reduction_input(c.type, c.op, rank, ranks_)
-                           : values::plain_input(c.type, rank);
+  // Making a period takes longer than most calls: each is made once.
+  using Periods = std::map<std::tuple<ncclDataType_t, int, int>, std::vector<std::byte>>;
+  template <class Make>
+  static const std::vector<std::byte>& cached(Periods& periods, ncclDataType_t type, int op, int rank,
+                                              Make make) {
+    auto& period = periods[{type, op, rank}];
+    if (period.empty()) period = make();
+    return period;
+  }
+  const std::vector<std::byte>& input_period(const Case& c, int rank) {
+    if (!c.call->reduces) return plain_period(c.type, rank);
+    return cached(inputs_, c.type, static_cast<int>(c.op), rank,
+                  [&] { return values::reduction_input(c.type, c.op, rank, ranks_); });
+  }
+  const std::vector<std::byte>& plain_period(ncclDataType_t type, int rank) {
+    return cached(plains_, type, 0, rank, [&] { return values::plain_input(type, rank); });
+  }
+  const std::vector<std::byte>& result_period(const Case& c) {
+    return cached(results_, c.type, static_cast<int>(c.op), 0,
+                  [&] { return values::reduction_result(c.type, c.op, ranks_); });
   }
 
   void run(const Case& c) {
@@ -166,20 +185,18 @@ class Tester {
     return result;
   }
 
-  std::size_t count_wrong(const Case& c, const std::byte* out) const {
+  std::size_t count_wrong(const Case& c, const std::byte* out) {
     std::size_t element = values::size_of(c.type);
     std::size_t own = static_cast<std::size_t>(rank_) * c.count;
     bool one_block = c.call->sends_blocks;  // this rank's block of the senders' buffers
     if (c.call->reduces)
-      return values::count_wrong(out, values::reduction_result(c.type, c.op, ranks_), element,
-                                 one_block ? own : 0, c.count);
+      return values::count_wrong(out, result_period(c), element, one_block ? own : 0, c.count);
     if (!c.call->receives_blocks)
-      return values::count_wrong(out, values::plain_input(c.type, c.root), element, one_block ? own : 0,
-                                 c.count);
+      return values::count_wrong(out, plain_period(c.type, c.root), element, one_block ? own : 0, c.count);
     std::size_t wrong = 0;
     for (int r = 0; r < ranks_; ++r)
       wrong += values::count_wrong(out + static_cast<std::size_t>(r) * c.count * element,
-                                   values::plain_input(c.type, r), element, one_block ? own : 0, c.count);
+                                   plain_period(c.type, r), element, one_block ? own : 0, c.count);
     return wrong;
   }
 
@@ -195,6 +212,7 @@ class Tester {
   bool full_;
   const char* algorithm_;
   std::vector<std::byte> send_, receive_;
+  Periods inputs_, plains_, results_;
   long cases_ = 0, failures_ = 0;
 };
 
