@@ -98,7 +98,7 @@ double input_value(ncclDataType_t type, Op op, std::size_t j, int rank, int rank
   switch (op) {
     case Op::max:
     case Op::min:
-      return sign * static_cast<double>(hash(j, r + 2) % 16);
+      return sign * static_cast<double>(1 + hash(j, r + 2) % 15);  // no zero: its sign is open
     case Op::prod:
       return weighs ? 2.0 * sign : 1.0;
     default:

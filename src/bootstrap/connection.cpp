@@ -268,6 +268,7 @@ void Connection::close() {
   if (state_ == State::open && !pending_.empty()) write_pending();
   state_ = State::closed;
   handlers_ = {};
+  realm_.reset();  // whose directory may hold this connection
   Service::instance().unwatch(socket_.get());
   Service::instance().drop(shared_from_this());
   socket_ = FileDescriptor();

@@ -333,7 +333,7 @@ void Control::announce_failure(int rank, ncclResult_t code, const std::string& r
 void Control::leave() {
   Service::instance().post([self = shared_from_this()] {
     self->leaving_ = true;
-    self->self_ = self;
+    Service::instance().hold(self);
     self->spread_notice(-1, ncclSuccess, self->parameters_.rank, "");
     self->close_if_alone();
   });
@@ -381,7 +381,7 @@ void Control::close_if_alone() {
     if (!left_.contains(peer)) return;
   for (auto& [peer, link] : links_) link->close();
   links_.clear();
-  auto last_reference = std::move(self_);
+  Service::instance().let_go(this);
 }
 
 void Realm::first_message(const std::shared_ptr<Connection>& connection, std::uint8_t type,

@@ -93,7 +93,6 @@ class Control : public std::enable_shared_from_this<Control> {
   std::set<int> left_, failed_;
   bool attached_ = false;  // to the parent
   bool leaving_ = false;
-  std::shared_ptr<Control> self_;  // keeps a leaving endpoint until it is alone
 
   std::mutex mutex_;  // guards the following
   std::condition_variable changed_;

@@ -188,6 +188,15 @@ void Service::drop(const std::shared_ptr<Connection>& connection) {
   connections_.pop_back();
 }
 
+void Service::let_go(const void* object) {
+  auto found =
+      std::find_if(held_.begin(), held_.end(), [object](const auto& held) { return held.get() == object; });
+  if (found == held_.end()) return;
+  auto last_reference = std::move(*found);  // freed when the list is in order again
+  held_.erase(found);
+  post([last_reference] {});  // and not while one of its own functions runs
+}
+
 void Service::on_process_end(int pid, const std::weak_ptr<void>& while_alive,
                              std::function<void()> callback) {
   ProcessWatch& process = processes_[pid];

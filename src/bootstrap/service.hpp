@@ -51,6 +51,9 @@ class Service {
   /// Keeps a connection until it is dropped.
   void keep(const std::shared_ptr<Connection>& connection);
   void drop(const std::shared_ptr<Connection>& connection);
+  /// Keeps an object (an endpoint that has left but still passes news on) until it is let go or the process ends.
+  void hold(std::shared_ptr<void> object) { held_.push_back(std::move(object)); }
+  void let_go(const void* object);
   /// Calls back once when the process ends (at once if it is gone); not at all where the kernel cannot tell.
   void on_process_end(int pid, const std::weak_ptr<void>& while_alive, std::function<void()> callback);
 
@@ -80,6 +83,7 @@ class Service {
   std::map<int, std::shared_ptr<Handler>> handlers_;
   std::multimap<std::chrono::steady_clock::time_point, std::function<void()>> timers_;
   std::vector<std::shared_ptr<Connection>> connections_;
+  std::vector<std::shared_ptr<void>> held_;
   std::map<int, ProcessWatch> processes_;
 
   std::mutex mutex_;  // guards the two below

@@ -6,7 +6,7 @@
 #include <cmath>
 #include <cstring>
 
-#include "reduce/float8.hpp"
+#include "reduce/small_float.hpp"
 
 // One target for each width of vector is enough, and each costs half a minute of building.
 #define HWY_DISABLED_TARGETS HWY_SSSE3
@@ -41,33 +41,6 @@ struct Native {
   }
 };
 
-struct Half {
-  using Element = std::uint16_t;
-  using Lane = float;
-  template <class D>
-  static HWY_INLINE hn::Vec<D> Load(D d, const Element* from) {
-    const hn::Rebind<std::uint16_t, D> du16;
-    const hn::Rebind<hwy::float16_t, D> dhalf;
-    return hn::PromoteTo(d, hn::BitCast(dhalf, hn::LoadU(du16, from)));
-  }
-  template <class D>
-  static HWY_INLINE auto Encode(hn::Vec<D> v, D) {
-    const hn::Rebind<std::uint16_t, D> du16;
-    const hn::Rebind<hwy::float16_t, D> dhalf;
-    return hn::BitCast(du16, hn::DemoteTo(dhalf, v));
-  }
-  template <class D>
-  static HWY_INLINE void Store(hn::Vec<D> v, D d, Element* to) {
-    const hn::Rebind<std::uint16_t, D> du16;
-    hn::StoreU(Encode(v, d), du16, to);
-  }
-  template <class D>
-  static HWY_INLINE void Stream(hn::Vec<D> v, D d, Element* to) {
-    const hn::Rebind<std::uint16_t, D> du16;
-    hn::Stream(Encode(v, d), du16, to);
-  }
-};
-
 struct Bfloat16 {
   using Element = std::uint16_t;
   using Lane = float;
@@ -98,14 +71,17 @@ struct Bfloat16 {
   template <class D>
   static HWY_INLINE void Stream(hn::Vec<D> v, D d, Element* to) {
     const hn::Rebind<std::uint16_t, D> du16;
-    hn::Stream(Encode(v, d), du16, to);
+    if constexpr (hn::MaxLanes(du16) >= 8)
+      hn::Stream(Encode(v, d), du16, to);
+    else  // less than a 16-byte store
+      hn::StoreU(Encode(v, d), du16, to);
   }
 };
 
-// No instruction set at hand has fp8; lanes go through a small array.
+// Formats that the instruction set has no conversion for: lanes go through a small array.
 template <class Format>
-struct Eight {
-  using Element = std::uint8_t;
+struct Converted {
+  using Element = typename Format::Bits;
   using Lane = float;
   template <class D>
   static HWY_INLINE hn::Vec<D> Load(D d, const Element* from) {
@@ -124,6 +100,41 @@ struct Eight {
     Store(v, d, to);
   }
 };
+
+// Highway's stand-in for targets without half conversions truncates; results must not depend on the machine.
+#if HWY_ARCH_X86 && HWY_TARGET > HWY_AVX2
+using Half = Converted<Float16>;
+#else
+struct Half {
+  using Element = std::uint16_t;
+  using Lane = float;
+  template <class D>
+  static HWY_INLINE hn::Vec<D> Load(D d, const Element* from) {
+    const hn::Rebind<std::uint16_t, D> du16;
+    const hn::Rebind<hwy::float16_t, D> dhalf;
+    return hn::PromoteTo(d, hn::BitCast(dhalf, hn::LoadU(du16, from)));
+  }
+  template <class D>
+  static HWY_INLINE auto Encode(hn::Vec<D> v, D) {
+    const hn::Rebind<std::uint16_t, D> du16;
+    const hn::Rebind<hwy::float16_t, D> dhalf;
+    return hn::BitCast(du16, hn::DemoteTo(dhalf, v));
+  }
+  template <class D>
+  static HWY_INLINE void Store(hn::Vec<D> v, D d, Element* to) {
+    const hn::Rebind<std::uint16_t, D> du16;
+    hn::StoreU(Encode(v, d), du16, to);
+  }
+  template <class D>
+  static HWY_INLINE void Stream(hn::Vec<D> v, D d, Element* to) {
+    const hn::Rebind<std::uint16_t, D> du16;
+    if constexpr (hn::MaxLanes(du16) >= 8)
+      hn::Stream(Encode(v, d), du16, to);
+    else  // less than a 16-byte store
+      hn::StoreU(Encode(v, d), du16, to);
+  }
+};
+#endif
 
 // Products wrap like sums: lanes of one byte are multiplied as the even and odd halves of 16-bit lanes.
 template <class D, class V = hn::Vec<D>>
@@ -312,8 +323,8 @@ const Table& Kernels() {
                                    Row<Native<float>>(),
                                    Row<Native<double>>(),
                                    Row<Bfloat16>(),
-                                   Row<Eight<Float8E4M3>>(),
-                                   Row<Eight<Float8E5M2>>()};
+                                   Row<Converted<Float8E4M3>>(),
+                                   Row<Converted<Float8E5M2>>()};
   return kTable;
 }
 

@@ -6,7 +6,7 @@
 #include <random>
 
 #include "bench/values.hpp"
-#include "reduce/float8.hpp"
+#include "reduce/small_float.hpp"
 #include "support/catch.hpp"
 
 using namespace tutti;
@@ -166,6 +166,24 @@ TEST_CASE("half types round to nearest even, in the sum of all operands and not 
     call.count = out.size();
     reduce_function(static_cast<DataType>(type), OperatorKind::sum)(call);
     CHECK(values::decode(type, &out[39]) == large + 2);
+  }
+}
+
+TEST_CASE("half conversions agree with an independent implementation") {
+  for (unsigned bits = 0; bits < 65536; ++bits) {
+    auto word = static_cast<std::uint16_t>(bits);
+    float value = Float16::decode(word);
+    double expected = values::decode(ncclFloat16, &word);
+    if (std::isnan(value) ? !std::isnan(expected) : value != expected) FAIL("half " << bits);
+    if (!std::isnan(value) && Float16::encode(value) != word) FAIL("half " << bits);
+  }
+  std::mt19937 random(4);
+  for (int i = 0; i < 200000; ++i) {
+    float value = std::ldexp(std::uniform_real_distribution<float>(-2, 2)(random),
+                             static_cast<int>(random() % 45) - 27);
+    std::uint16_t expected = 0;
+    values::encode(ncclFloat16, value, &expected);
+    if (Float16::encode(value) != expected) FAIL("half of " << value);
   }
 }
 
