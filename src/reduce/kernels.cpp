@@ -85,15 +85,19 @@ struct Converted {
   using Lane = float;
   template <class D>
   static HWY_INLINE hn::Vec<D> Load(D d, const Element* from) {
+    Element elements[hn::MaxLanes(D())];
+    std::memcpy(elements, from, sizeof elements);  // of any alignment
     HWY_ALIGN float lanes[hn::MaxLanes(D())];
-    for (std::size_t i = 0; i < hn::Lanes(d); ++i) lanes[i] = Format::decode(from[i]);
+    for (std::size_t i = 0; i < hn::Lanes(d); ++i) lanes[i] = Format::decode(elements[i]);
     return hn::Load(d, lanes);
   }
   template <class D>
   static HWY_INLINE void Store(hn::Vec<D> v, D d, Element* to) {
     HWY_ALIGN float lanes[hn::MaxLanes(D())];
     hn::Store(v, d, lanes);
-    for (std::size_t i = 0; i < hn::Lanes(d); ++i) to[i] = Format::encode(lanes[i]);
+    Element elements[hn::MaxLanes(D())];
+    for (std::size_t i = 0; i < hn::Lanes(d); ++i) elements[i] = Format::encode(lanes[i]);
+    std::memcpy(to, elements, sizeof elements);
   }
   template <class D>
   static HWY_INLINE void Stream(hn::Vec<D> v, D d, Element* to) {
