@@ -41,7 +41,7 @@ double average_time(std::vector<Rank>& ranks, double microseconds, int average) 
 
 class Row {
  public:
-  Row(std::vector<Rank>& ranks, const Options& options, std::function<Problem(const Rank&)> problem_of)
+  Row(std::vector<Rank>& ranks, const Options& options, const std::function<Problem(const Rank&)>& problem_of)
       : ranks_(ranks), options_(options) {
     for (Rank& rank : ranks) {
       problems_.push_back(problem_of(rank));

@@ -251,7 +251,7 @@ TUTTI_API(ncclResult_t, ncclCommSplit, ncclComm_t comm, int color, int key, nccl
     CommunicatorOptions options = options_from(checked(config));
     options.device = use->device();
     if (config == nullptr) options.blocking = use->blocking();
-    auto parent = use.shared();
+    const auto& parent = use.shared();  // the maker keeps a copy: it may outlive this call
     // A rank without a colour gets NULL and nothing that it could poll, so that it waits even if
     // non-blocking.
     bool blocking = options.blocking || color == NCCL_SPLIT_NOCOLOR;
@@ -294,16 +294,21 @@ TUTTI_API(const char*, ncclGetErrorString, ncclResult_t result) {
 }
 
 TUTTI_API(const char*, ncclGetLastError, ncclComm_t comm) {
-  thread_local std::string text;
-  text = api::last_error();
-  if (comm != nullptr && comm->magic.load() == ncclComm::kAlive) {
+  auto find = [comm]() -> std::string {
+    if (comm == nullptr || comm->magic.load() != ncclComm::kAlive) return api::last_error();
     HandleUse use(comm, false);
-    if (comm->state.load() == ncclComm::State::failed)
-      text = comm->failure_text;
-    else if (comm->state.load() == ncclComm::State::ready && use->health().is_broken())
-      text = use->health().reason();
+    auto state = comm->state.load();
+    if (state == ncclComm::State::failed) return comm->failure_text;
+    if (state == ncclComm::State::ready && use->health().is_broken()) return use->health().reason();
+    return api::last_error();
+  };
+  thread_local std::string text;
+  try {
+    text = find();
+  } catch (const Error&) {  // destroyed meanwhile by another thread
+    text = api::last_error();
   }
-  return text.c_str();
+  return text.c_str();  // NOLINT(clang-analyzer-cplusplus.InnerPointer): lives until the next call
 }
 
 TUTTI_API(void, ncclResetDebugInit, void) {}

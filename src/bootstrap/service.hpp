@@ -51,7 +51,8 @@ class Service {
   /// Keeps a connection until it is dropped.
   void keep(const std::shared_ptr<Connection>& connection);
   void drop(const std::shared_ptr<Connection>& connection);
-  /// Keeps an object (an endpoint that has left but still passes news on) until it is let go or the process ends.
+  /// Keeps an object (an endpoint that has left but still passes news on) until it is let go or the process
+  /// ends.
   void hold(std::shared_ptr<void> object) { held_.push_back(std::move(object)); }
   void let_go(const void* object);
   /// Calls back once when the process ends (at once if it is gone); not at all where the kernel cannot tell.

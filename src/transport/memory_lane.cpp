@@ -220,14 +220,19 @@ MemoryLanes::MemoryLanes(std::shared_ptr<HostSegment> segment, int rank, std::ve
 
 MemoryLanes::~MemoryLanes() = default;
 
+std::size_t MemoryLanes::end_index(int peer, int lane) const {
+  return static_cast<std::size_t>(peer) * static_cast<std::size_t>(segment_->layout().lanes) +
+         static_cast<std::size_t>(lane);
+}
+
 MemoryLanes::SendState& MemoryLanes::send_state(int destination, int lane) {
-  auto& state = sends_[static_cast<std::size_t>(destination * segment_->layout().lanes + lane)];
+  auto& state = sends_[end_index(destination, lane)];
   if (!state) state = std::make_unique<SendState>(*segment_, rank_, destination, lane);
   return *state;
 }
 
 Inlet& MemoryLanes::inlet(int source, int lane) {
-  auto& end = inlets_[static_cast<std::size_t>(source * segment_->layout().lanes + lane)];
+  auto& end = inlets_[end_index(source, lane)];
   if (!end) end = std::make_unique<MemoryInlet>(*this, source, lane);
   return *end;
 }

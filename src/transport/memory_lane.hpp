@@ -50,6 +50,7 @@ class MemoryLanes {
   class MemoryOutlet;
   struct SendState;
   struct MulticastState;
+  std::size_t end_index(int peer, int lane) const;
   SendState& send_state(int destination, int lane);
 
   std::shared_ptr<HostSegment> segment_;
