@@ -20,12 +20,6 @@ constexpr std::chrono::milliseconds kRetry{50};
 constexpr std::chrono::milliseconds kGrace{2000};
 constexpr std::chrono::milliseconds kBetterWord{500};
 
-std::string describe_self() {
-  std::array<char, 256> host{};
-  gethostname(host.data(), host.size() - 1);
-  return fmt::format("pid {} on {}", getpid(), host.data());
-}
-
 Secret common_secret(const std::vector<UniqueId>& ids) {
   if (ids.size() == 1) return ids[0].secret;
   std::string all;
@@ -35,6 +29,12 @@ Secret common_secret(const std::vector<UniqueId>& ids) {
 }
 
 }  // namespace
+
+std::string describe_process() {
+  std::array<char, 256> host{};
+  gethostname(host.data(), host.size() - 1);
+  return fmt::format("pid {} on {}", getpid(), host.data());
+}
 
 std::shared_ptr<Control> Control::create(Parameters parameters) {
   auto control = std::shared_ptr<Control>(new Control(std::move(parameters)));
@@ -143,7 +143,7 @@ void Control::connect_directory(int group) {
     WireWriter registration;
     registration.put(own.ranks).put(mine ? own.rank : -1 - own.rank).put(groups).put(group);
     Service::instance().listen_address().write(registration);
-    registration.put(describe_self());
+    registration.put(describe_process());
     connection->send(MessageType::register_rank, registration);
     if (self->parent() >= 0 && self->parent() % groups == group)
       connection->send(MessageType::look_up, WireWriter().put(self->parent()));
@@ -366,7 +366,9 @@ void Control::on_link_closed(int peer, const std::string& reason) {
   links_.erase(peer);
   bool left = left_.contains(peer) || (parameters_.has_left && parameters_.has_left(peer));
   if (!left && failed_.insert(peer).second) {
-    std::string text = fmt::format("rank {} is gone: its control connection ended ({})", peer, reason);
+    std::string text =
+        fmt::format("{} is gone: its control connection ended ({})",
+                    parameters_.name ? parameters_.name(peer) : fmt::format("rank {}", peer), reason);
     spread_notice(-1, ncclRemoteError, peer, text);
     interrupt_unless_refused(ncclRemoteError, text);
     if (!leaving_ && parameters_.on_failure) parameters_.on_failure(peer, ncclRemoteError, text);

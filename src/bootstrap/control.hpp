@@ -13,6 +13,9 @@
 
 namespace tutti {
 
+/// "pid 12 on host": this process, for others to read.
+std::string describe_process();
+
 /// One rank's place in a communicator's control tree (the parent of r is (r-1)/2): made by join(), up as long
 /// as the communicator lives. Carries all-gathers of small contributions and news of ranks that fail or
 /// leave.
@@ -28,6 +31,8 @@ class Control : public std::enable_shared_from_this<Control> {
     std::function<void(int rank)> on_left;
     /// Whether a rank is known by other means to have left, when its connection ends without a word.
     std::function<bool(int rank)> has_left;
+    /// "rank 3 (pid 12 on host)", for messages.
+    std::function<std::string(int rank)> name;
   };
 
   static std::shared_ptr<Control> create(Parameters parameters);

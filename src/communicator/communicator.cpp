@@ -22,7 +22,7 @@ constexpr std::size_t kMostPlans = 4096;
 struct RankInfo {
   int pid = 0;
   int cores = 1;
-  std::string host, socket, algorithms, slice, version;
+  std::string host, socket, algorithms, slice, version, who;
 
   std::string pack() const {
     return WireWriter()
@@ -33,6 +33,7 @@ struct RankInfo {
         .put(algorithms)
         .put(slice)
         .put(version)
+        .put(who)
         .bytes();
   }
   static RankInfo unpack(const std::string& bytes) {
@@ -40,7 +41,8 @@ struct RankInfo {
     RankInfo info;
     info.pid = reader.get<int>();
     info.cores = reader.get<int>();
-    for (std::string* text : {&info.host, &info.socket, &info.algorithms, &info.slice, &info.version})
+    for (std::string* text :
+         {&info.host, &info.socket, &info.algorithms, &info.slice, &info.version, &info.who})
       *text = reader.get_text();
     return info;
   }
@@ -114,7 +116,8 @@ void Communicator::join() {
        .on_failure = [health = health_](int, ncclResult_t code,
                                         const std::string& reason) { health->fail(code, reason); },
        .on_left = {},
-       .has_left = left});
+       .has_left = left,
+       .name = [health = health_](int rank) { return health->name(rank); }});
   control_->join();
   RankInfo own{getpid(),
                usable_cores(),
@@ -122,12 +125,16 @@ void Communicator::join() {
                Service::instance().descriptor_socket(),
                setting_text("NCCL_ALGO"),
                setting_text("TUTTI_SLICE"),
-               std::to_string(NCCL_VERSION_CODE)};
+               std::to_string(NCCL_VERSION_CODE),
+               describe_process()};
   std::vector<RankInfo> infos;
   for (const std::string& bytes : control_->all_gather(own.pack())) infos.push_back(RankInfo::unpack(bytes));
   require_same(infos, &RankInfo::version, "the version of the library");
   require_same(infos, &RankInfo::algorithms, "NCCL_ALGO");
   require_same(infos, &RankInfo::slice, "TUTTI_SLICE");
+  std::vector<std::string> names;
+  for (const RankInfo& info : infos) names.push_back(info.who);
+  health_->set_names(names);
   std::vector<bool> same_process;
   std::vector<int> pids;
   for (std::size_t r = 0; r < infos.size(); ++r) {
@@ -181,10 +188,10 @@ void Communicator::watch_processes(const std::vector<int>& pids) {
   service.post([&service, pids, health = health_, control = std::weak_ptr(control_), own = getpid()] {
     for (std::size_t r = 0; r < pids.size(); ++r) {
       if (pids[r] == own) continue;
-      auto ended = [health, control, r, pid = pids[r]] {
+      auto ended = [health, control, r] {
         auto segment = health->segment();
         if (segment && segment->board(static_cast<int>(r)).status.left.load() != 0) return;
-        std::string reason = fmt::format("rank {} is gone: its process {} ended", r, pid);
+        std::string reason = health->name(static_cast<int>(r)) + " is gone: its process ended";
         health->fail(ncclRemoteError, reason);
         if (auto tree = control.lock()) tree->announce_failure(static_cast<int>(r), ncclRemoteError, reason);
       };

@@ -34,4 +34,16 @@ std::shared_ptr<HostSegment> Health::segment() const {
   return segment_;
 }
 
+void Health::set_names(std::vector<std::string> names) {
+  std::lock_guard lock(mutex_);
+  names_ = std::move(names);
+}
+
+std::string Health::name(int rank) const {
+  std::lock_guard lock(mutex_);
+  auto index = static_cast<std::size_t>(rank);
+  return index < names_.size() ? fmt::format("rank {} ({})", rank, names_[index])
+                               : fmt::format("rank {}", rank);
+}
+
 }  // namespace tutti

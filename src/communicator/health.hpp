@@ -4,6 +4,7 @@
 #include <memory>
 #include <mutex>
 #include <string>
+#include <vector>
 
 #include "base/error.hpp"
 #include "transport/doorbell.hpp"
@@ -26,12 +27,18 @@ class Health {
 
   std::shared_ptr<HostSegment> segment() const;
 
+  /// Who the ranks are ("pid 12 on host"), once that is known.
+  void set_names(std::vector<std::string> names);
+  /// "rank 3 (pid 12 on host)".
+  std::string name(int rank) const;
+
  private:
   std::atomic<ncclResult_t> code_{ncclSuccess};
   mutable std::mutex mutex_;
   std::string reason_;
   std::shared_ptr<HostSegment> segment_;
   int rank_ = 0;
+  std::vector<std::string> names_;
 };
 
 }  // namespace tutti
