@@ -258,7 +258,8 @@ void Connection::write_pending() {
 
 void Connection::fail_with(const std::string& reason) {
   if (state_ == State::closed) return;
-  auto closed = std::move(handlers_.closed);
+  std::function<void(const std::string&)> closed;
+  closed.swap(handlers_.closed);  // close() forgets the handlers
   close();
   if (closed) closed(reason);
 }
