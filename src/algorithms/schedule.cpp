@@ -123,7 +123,7 @@ Chunk chunk_of(std::size_t count, int parts, int index) {
 bool supports(Algorithm algorithm, Collective collective, int ranks) {
   using C = Collective;
   auto is_one_of = [collective](auto... candidates) { return ((collective == candidates) || ...); };
-  if (collective == C::send || collective == C::receive) return false;
+  if (is_point_to_point(collective)) return false;
   switch (algorithm) {
     case Algorithm::direct:
       return true;
@@ -174,6 +174,14 @@ Schedule build(Algorithm algorithm, const Shape& shape) {
       return algorithms::pairwise(shape);
   }
   fail(ncclInternalError, "unknown algorithm {}", static_cast<int>(algorithm));
+}
+
+Schedule point_to_point(const Shape& shape) {
+  if (shape.collective == Collective::receive)
+    return {
+        .tracks = {{algorithms::receive(shape.root, algorithms::output(0), shape.count, kPointToPointLane)}}};
+  return {.tracks = {{algorithms::send(algorithms::input(0), shape.root, shape.count, kPointToPointLane)}},
+          .stable_sends = true};
 }
 
 std::string describe(const Schedule& schedule) {

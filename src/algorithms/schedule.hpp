@@ -50,6 +50,7 @@ std::optional<Collective> collective_named(std::string_view name);
 constexpr bool is_reducing(Collective c) {
   return c == Collective::all_reduce || c == Collective::reduce || c == Collective::reduce_scatter;
 }
+constexpr bool is_point_to_point(Collective c) { return c == Collective::send || c == Collective::receive; }
 constexpr bool has_root(Collective c) {
   return c == Collective::broadcast || c == Collective::reduce || c == Collective::gather ||
          c == Collective::scatter;
@@ -134,6 +135,9 @@ bool supports(Algorithm algorithm, Collective collective, int ranks);
 
 /// The schedule of shape.rank. Throws ncclInternalError when it is not supported.
 Schedule build(Algorithm algorithm, const Shape& shape);
+
+/// The schedule of a send to or a receive from the rank in shape.root, on the lane of these calls.
+Schedule point_to_point(const Shape& shape);
 
 /// One line per step, for people.
 std::string describe(const Schedule& schedule);

@@ -51,7 +51,7 @@ ncclResult_t call(const char* function, ncclComm_t comm, cudaStream_t stream, Co
     operation.type = checked_type(datatype);
     if (is_reducing(collective)) operation.op = checked_operator(communicator, op, operation.type);
     check_count(communicator, count, operation.type);
-    bool point_to_point = collective == Collective::send || collective == Collective::receive;
+    bool point_to_point = is_point_to_point(collective);
     if (has_root(collective) || point_to_point)
       check_rank(communicator, root, point_to_point ? "peer" : "root");
     operation.root = root;

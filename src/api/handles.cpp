@@ -47,6 +47,7 @@ void release_shell(ncclComm* shell) {
   if (shell->maker.joinable()) shell->maker.join();
   while (shell->users.load() != 0) std::this_thread::yield();
   shell->communicator.reset();
+  shell->join_abort.reset();
   Shells& all = shells();
   std::lock_guard lock(all.mutex);
   all.resting.push_back(shell);

@@ -23,7 +23,8 @@ struct ncclComm {
   std::shared_ptr<tutti::Communicator> communicator;
   ncclResult_t failure = ncclSuccess;  // when failed
   std::string failure_text;
-  std::thread maker;  // of a non-blocking communicator
+  std::thread maker;                             // of a non-blocking communicator,
+  std::shared_ptr<tutti::JoinAbort> join_abort;  // and what ends its waiting for others
 };
 
 namespace tutti::api {

@@ -51,17 +51,18 @@ void check_ranks(int ranks, int rank) {
     fail(ncclInvalidArgument, "rank {} of {}: expected 0 to {}", rank, ranks, ranks - 1);
 }
 
-using Maker = std::function<std::shared_ptr<Communicator>()>;
+using Maker = std::function<std::shared_ptr<Communicator>(const CommunicatorOptions&)>;
 
 // Runs the maker: now, with the others of the group at its end, or in the background.
-void make(ncclComm_t* result, bool blocking, const Maker& maker) {
+void make(ncclComm_t* result, bool blocking, CommunicatorOptions options, const Maker& maker) {
   *result = nullptr;
   if (!blocking) {
     ncclComm* shell = api::acquire_shell();
+    shell->join_abort = options.join_abort = std::make_shared<JoinAbort>();
     *result = shell;
-    shell->maker = std::thread([shell, maker] {
+    shell->maker = std::thread([shell, maker, options] {
       try {
-        shell->communicator = maker();
+        shell->communicator = maker(options);
         shell->state = ncclComm::State::ready;
       } catch (const Error& error) {
         shell->failure = error.code();
@@ -71,8 +72,8 @@ void make(ncclComm_t* result, bool blocking, const Maker& maker) {
     });
     return;
   }
-  auto job = [result, maker] {
-    auto communicator = maker();
+  auto job = [result, maker, options = std::move(options)] {
+    auto communicator = maker(options);
     if (!communicator) return;
     ncclComm* shell = api::acquire_shell();
     shell->communicator = std::move(communicator);
@@ -92,8 +93,9 @@ void init_rank(ncclComm_t* comm, int ranks, std::vector<UniqueId> ids, int rank,
   options.ids = std::move(ids);
   options.ranks = ranks;
   options.rank = rank;
-  make(comm, options.blocking, [options] { return Communicator::create(options); });
-  if (!options.blocking) throw Error(ncclInProgress, "the communicator is being made");
+  bool blocking = options.blocking;
+  make(comm, blocking, std::move(options), &Communicator::create);
+  if (!blocking) throw Error(ncclInProgress, "the communicator is being made");
 }
 
 // ncclInProgress is no error: it must neither be logged nor break a group.
@@ -203,7 +205,7 @@ TUTTI_API(ncclResult_t, ncclCommInitAll, ncclComm_t* comm, int ndev, const int* 
       options.ranks = ndev;
       options.rank = i;
       options.device = devlist != nullptr ? devlist[i] : i;
-      make(&comm[i], true, [options] { return Communicator::create(options); });
+      make(&comm[i], true, std::move(options), &Communicator::create);
     }
     group.end();
   });
@@ -228,6 +230,7 @@ TUTTI_API(ncclResult_t, ncclCommAbort, ncclComm_t comm) {
   return guarded("ncclCommAbort", [&] {
     {
       HandleUse use(comm, false);
+      if (use.shell().join_abort) use.shell().join_abort->request();
       if (use.shell().maker.joinable()) use.shell().maker.join();
       if (use.shell().communicator) use->abort();
     }
@@ -255,7 +258,8 @@ TUTTI_API(ncclResult_t, ncclCommSplit, ncclComm_t comm, int color, int key, nccl
     // A rank without a colour gets NULL and nothing that it could poll, so that it waits even if
     // non-blocking.
     bool blocking = options.blocking || color == NCCL_SPLIT_NOCOLOR;
-    make(newcomm, blocking, [parent, color, key, options] { return split(*parent, color, key, options); });
+    make(newcomm, blocking, std::move(options),
+         [parent, color, key](const CommunicatorOptions& with) { return split(*parent, color, key, with); });
     if (!blocking) throw Error(ncclInProgress, "the communicator is being made");
   });
 }

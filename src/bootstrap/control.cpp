@@ -386,36 +386,4 @@ void Control::close_if_alone() {
   Service::instance().let_go(this);
 }
 
-void Realm::first_message(const std::shared_ptr<Connection>& connection, std::uint8_t type,
-                          WireReader& message) {
-  if (static_cast<MessageType>(type) == MessageType::register_rank && directory) {
-    directory->add(connection, message);
-    return;
-  }
-  if (static_cast<MessageType>(type) == MessageType::attach) {
-    int parent = message.get<int>();
-    int child = message.get<int>();
-    for (auto& weak : endpoints)
-      if (auto endpoint = weak.lock(); endpoint && endpoint->parameters_.rank == parent)
-        return endpoint->accept_child(connection, child);
-  }
-  connection->close();
-}
-
-void Realm::share(std::weak_ptr<void> object, int descriptor) {
-  std::lock_guard lock(mutex_);
-  object_ = std::move(object);
-  descriptor_ = descriptor;
-}
-
-std::shared_ptr<void> Realm::shared_object() {
-  std::lock_guard lock(mutex_);
-  return object_.lock();
-}
-
-int Realm::shared_descriptor() {
-  std::lock_guard lock(mutex_);
-  return object_.expired() ? -1 : descriptor_;
-}
-
 }  // namespace tutti

@@ -49,13 +49,15 @@ class Control : public std::enable_shared_from_this<Control> {
   /// neighbours have left too. Never blocks.
   void leave();
 
+  int rank() const { return parameters_.rank; }
   const Secret& secret() const { return secret_; }
   const std::shared_ptr<Realm>& realm() const { return realm_; }
+  // [service]
+  void accept_child(const std::shared_ptr<Connection>& connection, int child);
   /// Ends join() and all_gather() in other threads with this error.
   void interrupt(ncclResult_t code, const std::string& reason);
 
  private:
-  friend class Realm;
   explicit Control(Parameters parameters);
 
   struct Round {
@@ -70,7 +72,6 @@ class Control : public std::enable_shared_from_this<Control> {
   void on_directory_message(MessageType type, WireReader& message);
   void on_directory_closed(int group, const std::string& reason);
   void connect_parent(const Address& address);
-  void accept_child(const std::shared_ptr<Connection>& connection, int child);
   void on_link_message(int peer, MessageType type, WireReader& message);
   void on_link_closed(int peer, const std::string& reason);
   void check_ready();

@@ -6,10 +6,6 @@
 namespace tutti {
 namespace {
 
-bool is_point_to_point(const Operation& operation) {
-  return operation.collective == Collective::send || operation.collective == Collective::receive;
-}
-
 /// Ends a turn whatever happens.
 class Turn {
  public:
@@ -29,7 +25,7 @@ class Turn {
 }  // namespace
 
 Batch::Chain& Batch::chain_for(const Operation& operation) {
-  int peer = is_point_to_point(operation) ? operation.root : -1;
+  int peer = is_point_to_point(operation.collective) ? operation.root : -1;
   for (std::size_t i = 0; i < used_; ++i)
     if (chains_[i]->peer == peer && (peer < 0 || chains_[i]->direction == operation.collective))
       return *chains_[i];
@@ -63,8 +59,9 @@ bool Batch::start_next(Chain& chain) {
   while (chain.next < chain.operations.size()) {
     const Operation& operation = *chain.operations[chain.next++];
     const Plan& plan = communicator_.plan(operation);
-    CallHeader header = is_point_to_point(operation) ? communicator_.point_to_point_header(operation)
-                                                     : communicator_.announce(operation, plan);
+    CallHeader header = is_point_to_point(operation.collective)
+                            ? communicator_.point_to_point_header(operation)
+                            : communicator_.announce(operation, plan);
     chain.execution.start(plan, operation.input, operation.output, header, operation.op.scalar);
     if (!chain.execution.done()) return true;
   }

@@ -81,6 +81,22 @@ StorePolicy store_setting(int ranks) {
 
 }  // namespace
 
+void JoinAbort::interrupt(Control& control) {
+  control.interrupt(ncclRemoteError, fmt::format("rank {} aborted while it was joining", control.rank()));
+}
+
+void JoinAbort::request() {
+  std::lock_guard lock(mutex_);
+  requested_ = true;
+  if (auto control = control_.lock()) interrupt(*control);
+}
+
+void JoinAbort::watch(const std::shared_ptr<Control>& control) {
+  std::lock_guard lock(mutex_);
+  control_ = control;
+  if (requested_) interrupt(*control);
+}
+
 Communicator::Communicator(const CommunicatorOptions& options)
     : options_(options), batch_(std::make_unique<Batch>(*this)) {}
 
@@ -118,6 +134,7 @@ void Communicator::join() {
        .on_left = {},
        .has_left = left,
        .name = [health = health_](int rank) { return health->name(rank); }});
+  if (options_.join_abort) options_.join_abort->watch(control_);
   control_->join();
   RankInfo own{getpid(),
                usable_cores(),
@@ -277,21 +294,8 @@ const Plan& Communicator::plan(const Operation& operation) {
   if (found == plans_.end()) {
     Algorithm algorithm = Algorithm::direct;
     Schedule schedule;
-    if (operation.collective == Collective::send) {
-      schedule.tracks = {{Step{.in = {Buffer::input, 0},
-                               .from = {},
-                               .out = {},
-                               .to = {operation.root},
-                               .count = operation.count,
-                               .to_lane = kPointToPointLane}}};
-      schedule.stable_sends = true;
-    } else if (operation.collective == Collective::receive) {
-      schedule.tracks = {{Step{.in = {},
-                               .from = {operation.root},
-                               .out = {Buffer::output, 0},
-                               .to = {},
-                               .count = operation.count,
-                               .from_lane = kPointToPointLane}}};
+    if (is_point_to_point(operation.collective)) {
+      schedule = point_to_point(shape);
     } else {
       std::size_t bytes = operation.count * size_of(operation.type);
       algorithm = select(operation.collective, ranks(), bytes, filter_, costs_);

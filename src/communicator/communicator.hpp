@@ -19,6 +19,20 @@ namespace tutti {
 
 class Batch;
 
+/// Lets another thread end a join that is under way or yet to begin. Thread-safe.
+class JoinAbort {
+ public:
+  void request();
+  /// By the joining rank: what is to be interrupted, at once if the request came before.
+  void watch(const std::shared_ptr<Control>& control);
+
+ private:
+  static void interrupt(Control& control);
+  std::mutex mutex_;
+  bool requested_ = false;
+  std::weak_ptr<Control> control_;
+};
+
 /// What a communicator is made from.
 struct CommunicatorOptions {
   std::vector<UniqueId> ids;
@@ -27,6 +41,7 @@ struct CommunicatorOptions {
   int device = 0;
   bool blocking = true;
   std::string name;
+  std::shared_ptr<JoinAbort> join_abort;  ///< may be null
 };
 
 /// One rank of a communicator. Operations run one batch after the other, in the order in which they were

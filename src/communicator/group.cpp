@@ -107,8 +107,7 @@ void Group::end() {
 }
 
 void submit(std::shared_ptr<Communicator> communicator, HostStream* stream, const Operation& operation) {
-  bool to_self = operation.root == communicator->rank() &&
-                 (operation.collective == Collective::send || operation.collective == Collective::receive);
+  bool to_self = operation.root == communicator->rank() && is_point_to_point(operation.collective);
   if (to_self)
     fail(ncclInvalidUsage,
          "rank {} sends to or receives from itself outside a group: put the send and its receive between "

@@ -29,8 +29,8 @@ Signature Signature::unpack(const CallHeader& header) {
 }
 
 std::string Signature::in_words() const {
-  bool point_to_point = collective == Collective::send || collective == Collective::receive;
-  if (point_to_point) return fmt::format("ncclSend/ncclRecv(count {}, {})", count, name_of(type));
+  if (is_point_to_point(collective))
+    return fmt::format("ncclSend/ncclRecv(count {}, {})", count, name_of(type));
   std::string text = fmt::format("nccl{}(count {}, {}", name_of(collective), count, name_of(type));
   if (is_reducing(collective)) text += fmt::format(", {}", name_of(op));
   if (has_root(collective)) text += fmt::format(", root {}", root);

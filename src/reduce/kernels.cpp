@@ -41,14 +41,36 @@ struct Native {
   }
 };
 
-struct Bfloat16 {
+// A 16-bit float computed with as float; Format gives Decode and Encode between the vectors.
+template <class Format>
+struct Widened {
   using Element = std::uint16_t;
   using Lane = float;
   template <class D>
   static HWY_INLINE hn::Vec<D> Load(D d, const Element* from) {
     const hn::Rebind<std::uint16_t, D> du16;
+    return Format::Decode(d, hn::LoadU(du16, from));
+  }
+  template <class D>
+  static HWY_INLINE void Store(hn::Vec<D> v, D d, Element* to) {
+    const hn::Rebind<std::uint16_t, D> du16;
+    hn::StoreU(Format::Encode(v, d), du16, to);
+  }
+  template <class D>
+  static HWY_INLINE void Stream(hn::Vec<D> v, D d, Element* to) {
+    const hn::Rebind<std::uint16_t, D> du16;
+    if constexpr (hn::MaxLanes(du16) >= 8)
+      hn::Stream(Format::Encode(v, d), du16, to);
+    else  // less than a 16-byte store
+      hn::StoreU(Format::Encode(v, d), du16, to);
+  }
+};
+
+struct Bfloat16 {
+  template <class D, class V16>
+  static HWY_INLINE hn::Vec<D> Decode(D d, V16 bits) {
     const hn::RebindToUnsigned<D> du32;
-    return hn::BitCast(d, hn::ShiftLeft<16>(hn::PromoteTo(du32, hn::LoadU(du16, from))));
+    return hn::BitCast(d, hn::ShiftLeft<16>(hn::PromoteTo(du32, bits)));
   }
   // Nearest, ties to even; a NaN stays one (its payload is cut, so a mantissa bit is set).
   template <class D>
@@ -62,19 +84,6 @@ struct Bfloat16 {
     const auto quiet = hn::Or(bits, hn::Set(du32, 0x00400000));
     const auto chosen = hn::IfThenElse(hn::RebindMask(du32, hn::IsNaN(v)), quiet, rounded);
     return hn::DemoteTo(du16, hn::BitCast(di32, hn::ShiftRight<16>(chosen)));
-  }
-  template <class D>
-  static HWY_INLINE void Store(hn::Vec<D> v, D d, Element* to) {
-    const hn::Rebind<std::uint16_t, D> du16;
-    hn::StoreU(Encode(v, d), du16, to);
-  }
-  template <class D>
-  static HWY_INLINE void Stream(hn::Vec<D> v, D d, Element* to) {
-    const hn::Rebind<std::uint16_t, D> du16;
-    if constexpr (hn::MaxLanes(du16) >= 8)
-      hn::Stream(Encode(v, d), du16, to);
-    else  // less than a 16-byte store
-      hn::StoreU(Encode(v, d), du16, to);
   }
 };
 
@@ -109,14 +118,11 @@ struct Converted {
 #if HWY_ARCH_X86 && HWY_TARGET > HWY_AVX2
 using Half = Converted<Float16>;
 #else
-struct Half {
-  using Element = std::uint16_t;
-  using Lane = float;
-  template <class D>
-  static HWY_INLINE hn::Vec<D> Load(D d, const Element* from) {
-    const hn::Rebind<std::uint16_t, D> du16;
+struct Float16Vectors {
+  template <class D, class V16>
+  static HWY_INLINE hn::Vec<D> Decode(D d, V16 bits) {
     const hn::Rebind<hwy::float16_t, D> dhalf;
-    return hn::PromoteTo(d, hn::BitCast(dhalf, hn::LoadU(du16, from)));
+    return hn::PromoteTo(d, hn::BitCast(dhalf, bits));
   }
   template <class D>
   static HWY_INLINE auto Encode(hn::Vec<D> v, D) {
@@ -124,20 +130,8 @@ struct Half {
     const hn::Rebind<hwy::float16_t, D> dhalf;
     return hn::BitCast(du16, hn::DemoteTo(dhalf, v));
   }
-  template <class D>
-  static HWY_INLINE void Store(hn::Vec<D> v, D d, Element* to) {
-    const hn::Rebind<std::uint16_t, D> du16;
-    hn::StoreU(Encode(v, d), du16, to);
-  }
-  template <class D>
-  static HWY_INLINE void Stream(hn::Vec<D> v, D d, Element* to) {
-    const hn::Rebind<std::uint16_t, D> du16;
-    if constexpr (hn::MaxLanes(du16) >= 8)
-      hn::Stream(Encode(v, d), du16, to);
-    else  // less than a 16-byte store
-      hn::StoreU(Encode(v, d), du16, to);
-  }
 };
+using Half = Widened<Float16Vectors>;
 #endif
 
 // Products wrap like sums: lanes of one byte are multiplied as the even and odd halves of 16-bit lanes.
@@ -326,7 +320,7 @@ const Table& Kernels() {
                                    Row<Half>(),
                                    Row<Native<float>>(),
                                    Row<Native<double>>(),
-                                   Row<Bfloat16>(),
+                                   Row<Widened<Bfloat16>>(),
                                    Row<Converted<Float8E4M3>>(),
                                    Row<Converted<Float8E5M2>>()};
   return kTable;

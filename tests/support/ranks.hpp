@@ -3,6 +3,7 @@
 // Ranks for tests: as threads of this process, or as child processes.
 #pragma once
 #include <cstdlib>
+#include <exception>
 #include <functional>
 #include <string>
 #include <thread>
@@ -26,12 +27,21 @@ class LocalRanks {
   LocalRanks(const LocalRanks&) = delete;
   LocalRanks& operator=(const LocalRanks&) = delete;
 
-  /// Runs body(rank, comm) in a thread each and waits for all.
+  /// Runs body(rank, comm) in a thread each, waits for all, and throws what the lowest of the ranks threw.
   void run(const std::function<void(int, ncclComm_t)>& body) {
     std::vector<std::thread> threads;
+    std::vector<std::exception_ptr> errors(comms.size());
     for (std::size_t r = 0; r < comms.size(); ++r)
-      threads.emplace_back([&, r] { body(static_cast<int>(r), comms[r]); });
+      threads.emplace_back([&, r] {
+        try {
+          body(static_cast<int>(r), comms[r]);
+        } catch (...) {
+          errors[r] = std::current_exception();
+        }
+      });
     for (std::thread& thread : threads) thread.join();
+    for (const std::exception_ptr& error : errors)
+      if (error) std::rethrow_exception(error);
   }
 
   std::vector<ncclComm_t> comms;

@@ -30,6 +30,8 @@ int plan(const PlanOptions& options) {
         options.collective);
   if (options.root >= options.ranks)
     fail(ncclInvalidArgument, "root {} of {} ranks", options.root, options.ranks);
+  if (options.rank >= options.ranks)
+    fail(ncclInvalidArgument, "--rank {} of {} ranks", options.rank, options.ranks);
   CostParameters costs;
   costs.cores = usable_cores();
   std::size_t bytes = options.count * sizeof(float);
@@ -83,7 +85,7 @@ void add_plan(CLI::App& app, int& exit_code) {
   command->add_option("-r,--root", options->root, "Root of rooted collectives")
       ->capture_default_str()
       ->check(CLI::NonNegativeNumber);
-  command->add_option("--rank", options->rank, "Show this rank only");
+  command->add_option("--rank", options->rank, "Show this rank only")->check(CLI::NonNegativeNumber);
   command->add_option("-a,--algorithm", options->algorithm, "As NCCL_ALGO: only these may be chosen");
   command->callback([options, &exit_code] { exit_code = plan(*options); });
 }
