@@ -8,13 +8,16 @@ namespace tutti::algorithms {
 namespace {
 
 // Lane 0 brings every rank the parts of its shard, lane 1 the finished shards. Three tracks, so that giving,
-// reducing and taking go on side by side.
+// reducing and taking go on side by side. Who reduces can store the result in all outputs, where the parts
+// say that it belongs: every input is read once and every output written once then, the least that memory can
+// do.
 Schedule all_reduce(const Shape& s) {
   Track give, reduce, take;
   auto part = [&](int r) { return chunk_of(s.count, s.ranks, r); };
   for (int k = 1; k < s.ranks; ++k) {
     int p = shifted(s, k);
     give.push_back(send(input(part(p).offset), p, part(p).count));
+    give.back().landing = output(part(p).offset);
   }
   Chunk mine = part(s.rank);
   reduce.push_back({.in = input(mine.offset),
@@ -68,14 +71,14 @@ Schedule reduce(const Shape& s) {
 
 Schedule all_to_all(const Shape& s) {
   if (s.in_place) return pairwise(s);  // every block must be saved before it is overwritten
-  Track give{copy(input(block(s, s.rank)), output(block(s, s.rank)), s.count)};
-  Track take;
+  Track give, take;
   for (int k = 1; k < s.ranks; ++k) {
     int to = shifted(s, k);
     int from = shifted(s, -k);
     give.push_back(send(input(block(s, to)), to, s.count));
     take.push_back(receive(from, output(block(s, from)), s.count));
   }
+  give.push_back(copy(input(block(s, s.rank)), output(block(s, s.rank)), s.count));  // nobody waits for it
   return {.tracks = {give, take}};
 }
 

@@ -196,6 +196,7 @@ std::string describe(const Schedule& schedule) {
       if (step.finish) text += "finish ";
       if (step.out) text += fmt::format("out {} ", describe(step.out, step.count));
       if (!step.to.empty()) text += fmt::format("to {} (lane {}) ", fmt::join(step.to, ","), step.to_lane);
+      if (step.landing) text += fmt::format("landing {} ", describe(step.landing, step.count));
       text.back() = '\n';
     }
   }

@@ -50,7 +50,7 @@ std::optional<Collective> collective_named(std::string_view name);
 constexpr bool is_reducing(Collective c) {
   return c == Collective::all_reduce || c == Collective::reduce || c == Collective::reduce_scatter;
 }
-constexpr bool is_point_to_point(Collective c) { return c == Collective::send || c == Collective::receive; }
+constexpr bool is_point_to_point(Collective c) { return c >= Collective::send; }
 constexpr bool has_root(Collective c) {
   return c == Collective::broadcast || c == Collective::reduce || c == Collective::gather ||
          c == Collective::scatter;
@@ -90,6 +90,10 @@ inline constexpr int kPointToPointLane = 4;
 /// A step takes elements in, combines them, and gives them out. Operands are `in` and the next message of
 /// each rank in `from`; they are combined in ascending order of rank, the local one in its own place, so that
 /// a result has the same bits wherever it is computed. One operand makes it a copy or a forward.
+///
+/// A message may come with a *landing*: memory of its sender. A step that gives to the very ranks that it
+/// takes from stores its result there as well, if every message that it took has a landing that this rank can
+/// reach (threads of one process, windows); what it then sends says just that, and is received where it lies.
 struct Step {
   Range in;               ///< local operand, or none
   std::vector<int> from;  ///< ranks, ascending
@@ -99,6 +103,7 @@ struct Step {
   std::uint8_t from_lane = 0;
   std::uint8_t to_lane = 0;
   bool finish = false;  ///< apply the operator's last touch (divide for avg); once per output element
+  Range landing;        ///< with `to`: where in the output this rank will receive the answer, or none
 };
 
 using Track = std::vector<Step>;
@@ -108,8 +113,8 @@ using Track = std::vector<Step>;
 /// pipeline by themselves and no message is longer than a slice. Steps with fewer elements drop out of the
 /// later rounds.
 ///
-/// Input and output ranges advance with the round; scratch ranges do not: scratch holds one slice of whatever
-/// is in it, and never grows with the message.
+/// Ranges of the input and the output advance with the round; scratch ranges do not: scratch holds one slice
+/// of whatever is in it, and never grows with the message.
 ///
 /// A read of an input element by a reducing collective is where premul_sum scales it.
 struct Schedule {

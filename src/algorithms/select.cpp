@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
+#include <optional>
 #include <sstream>
 
 #include "base/error.hpp"
@@ -29,67 +30,95 @@ bool is_known_to_nccl(const std::string& name) {
   return false;
 }
 
-// What the busiest rank does: hops one after the other, messages it handles, bytes it reads and writes.
+// What the busiest rank does: hops one after the other, messages it handles, and bytes it reads and writes:
+// those that another core wrote last, and the others. In multiples of the call's bytes per rank.
 struct Work {
   double hops = 0;
   double messages = 0;
-  double bytes = 0;
+  double crossed = 0;
+  double local = 0;
 };
 
-Work work_of(Algorithm algorithm, Collective collective, double n, double bytes) {
+Work direct_work(Collective collective, double n) {
+  double others = n - 1;
+  switch (collective) {
+    case Collective::all_reduce:
+      return {2, 3 * others + 1, 2 * others / n, 3};
+    case Collective::broadcast:
+      return {1, 1, 1, 2};
+    case Collective::reduce:
+      return {1, others, others, 2};
+    case Collective::all_gather:
+      return {1, others + 1, others, others + 3};
+    case Collective::reduce_scatter:
+      return {1, 2 * others, others, 2 * others + 2};
+    case Collective::gather:
+      return {1, others, others, others + 2};
+    case Collective::scatter:
+      return {1, others, 1, 2 * others + 2};
+    default:
+      return {1, 2 * others, others, 3 * others + 2};
+  }
+}
+
+Work ring_work(Collective collective, double n) {
+  double others = n - 1;
+  switch (collective) {
+    case Collective::all_reduce:
+      return {2 * others, 4 * others, 2 * others / n, 4 * others / n + 1};
+    case Collective::broadcast:
+    case Collective::reduce:
+      return {others, 2, 1, 3};
+    default:
+      return {others, 2 * others, others, 2 * others + 2};
+  }
+}
+
+Work tree_work(Collective collective, double n) {
   double others = n - 1;
   double levels = std::ceil(std::log2(n));
-  bool folded = !std::has_single_bit(static_cast<unsigned>(n));
+  switch (collective) {
+    case Collective::all_reduce:
+      return {2 * levels, 6, 3, 5};
+    case Collective::broadcast:
+    case Collective::reduce:
+      return {levels, 3, 2, 4};
+    default:
+      return {levels, others, others, 3 * others + 2};
+  }
+}
+
+// A rank that is not the root, where the two differ: they work side by side if there are cores for it.
+std::optional<Work> direct_leaf_work(Collective collective) {
+  if (collective == Collective::reduce || collective == Collective::gather) return Work{0, 1, 0, 2};
+  if (collective == Collective::scatter) return Work{0, 1, 1, 1};
+  return std::nullopt;
+}
+
+Work work_of(Algorithm algorithm, Collective collective, double n) {
+  double others = n - 1;
+  double levels = std::ceil(std::log2(n));
+  // Ranks beyond a power of two hand their part to another first, and get the result from it.
+  double folded = std::has_single_bit(static_cast<unsigned>(n)) ? 0 : 2;
   switch (algorithm) {
     case Algorithm::flat:
-      return {1, others + 1, (n + 1) * bytes};
+      return {1, n, others, 4};
     case Algorithm::direct:
-      switch (collective) {
-        case Collective::all_reduce:
-          return {2, 2 * others + 1, (5 * n - 2) / n * bytes};
-        case Collective::broadcast:
-          return {1, others, 2 * bytes};
-        case Collective::reduce:
-          return {1, others, n * bytes};
-        case Collective::all_gather:
-          return {1, others, n * 2 * bytes};
-        default:
-          return {1, others, 2 * others * bytes};
-      }
+      return direct_work(collective, n);
     case Algorithm::pairwise:
-      return {others, 2 * others, 2.1 * others * bytes};
+      return {others, 2 * others, others, 3 * others + 2};
     case Algorithm::ring:
-      switch (collective) {
-        case Collective::all_reduce:
-          return {2 * others, 2 * others, (6 * n - 4) / n * bytes};
-        case Collective::broadcast:
-        case Collective::reduce:
-          return {others, 2, 4 * bytes};
-        default:
-          return {others, others, others * 3 * bytes};
-      }
+      return ring_work(collective, n);
     case Algorithm::tree:
-      switch (collective) {
-        case Collective::all_reduce:
-          return {2 * levels, 6, 7 * bytes};
-        case Collective::broadcast:
-        case Collective::reduce:
-          return {levels, 3, 5 * bytes};
-        default:
-          return {levels, others, 3 * others * bytes};
-      }
-    case Algorithm::halving_doubling: {
-      if (collective != Collective::all_reduce) return {levels, 2 * levels, 3.2 * others * bytes};
-      double extra = folded ? 2 : 0;
-      return {2 * levels + extra, 4 * levels + extra, (6.4 + 2 * extra) * bytes};
-    }
-    case Algorithm::recursive_doubling: {
-      double extra = folded ? 2 : 0;
-      return {levels + extra, 2 * levels + extra, (levels + extra) * 4 * bytes};
-    }
+      return tree_work(collective, n);
+    case Algorithm::halving_doubling:
+      if (collective != Collective::all_reduce) return {levels, 2 * levels, others, 3 * others + 2};
+      return {2 * levels + folded, 4 * levels + folded, 2 * others / n + folded, 6 * others / n + 2 * folded};
+    case Algorithm::recursive_doubling:
+      return {levels + folded, 2 * levels + folded, levels + folded, 4 * (levels + folded)};
     case Algorithm::bruck: {
-      double moved = collective == Collective::all_to_all ? levels * n / 2 : n;
-      return {levels, 2 * levels, (moved * 4 + 2 * n) * bytes};
+      double moved = collective == Collective::all_to_all ? levels * n / 2 : others;
+      return {levels, 2 * levels, moved, 3 * moved + 2 * n};
     }
   }
   return {};
@@ -98,12 +127,21 @@ Work work_of(Algorithm algorithm, Collective collective, double n, double bytes)
 }  // namespace
 
 double predicted_seconds(Algorithm algorithm, Collective collective, int ranks, std::size_t bytes,
-                         const CostParameters& parameters) {
-  if (ranks == 1) return static_cast<double>(bytes) / parameters.bytes_per_second;
-  Work work = work_of(algorithm, collective, ranks, static_cast<double>(bytes));
-  double turns = std::max(1.0, static_cast<double>(ranks) / parameters.cores);
-  return work.hops * parameters.hop_seconds * turns +
-         turns * (work.messages * parameters.message_seconds + work.bytes / parameters.bytes_per_second);
+                         const CostParameters& p) {
+  auto size = static_cast<double>(bytes);
+  if (ranks == 1) return size / p.local_bytes_per_second;
+  auto seconds = [&](const Work& work) {
+    return work.messages * p.message_seconds + size * work.crossed / p.crossed_bytes_per_second +
+           size * work.local / p.local_bytes_per_second;
+  };
+  Work work = work_of(algorithm, collective, ranks);
+  double busiest = seconds(work);
+  double turns = std::max(1.0, static_cast<double>(ranks) / p.cores);
+  if (turns == 1) return work.hops * p.hop_seconds + busiest;
+  double average = busiest;
+  if (auto leaf = algorithm == Algorithm::direct ? direct_leaf_work(collective) : std::nullopt)
+    average = (busiest + (ranks - 1) * seconds(*leaf)) / ranks;
+  return work.hops * turns * p.switch_seconds + std::max(busiest, turns * average);
 }
 
 AlgorithmFilter::AlgorithmFilter() { allowed_.fill(kAll); }
@@ -147,14 +185,18 @@ bool AlgorithmFilter::allows(Collective collective, Algorithm algorithm) const {
   return (allowed_[static_cast<std::size_t>(collective)] >> static_cast<unsigned>(algorithm) & 1U) != 0;
 }
 
+// Where costs are equal, the one with the fewest steps.
+constexpr std::array<Algorithm, kAlgorithmCount> kByPreference = {
+    Algorithm::direct,           Algorithm::flat,  Algorithm::pairwise, Algorithm::recursive_doubling,
+    Algorithm::halving_doubling, Algorithm::bruck, Algorithm::ring,     Algorithm::tree};
+
 Algorithm select(Collective collective, int ranks, std::size_t bytes, const AlgorithmFilter& filter,
                  const CostParameters& parameters) {
   Algorithm best = Algorithm::direct;
   double best_seconds = 0;
   bool found = false;
   for (bool forced : {true, false}) {
-    for (int a = 0; a < kAlgorithmCount; ++a) {
-      auto algorithm = static_cast<Algorithm>(a);
+    for (Algorithm algorithm : kByPreference) {
       if (!supports(algorithm, collective, ranks) || (forced && !filter.allows(collective, algorithm)))
         continue;
       double seconds = predicted_seconds(algorithm, collective, ranks, bytes, parameters);

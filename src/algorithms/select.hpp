@@ -9,13 +9,16 @@
 
 namespace tutti {
 
-/// What the closed forms of cost are made of; the values are those of one host until issues of their own
-/// measure them (docs/algorithms.md).
+/// What the closed forms of cost are made of. The values were fitted to timings on one host
+/// (docs/performance.md says how), not on the one at hand: a choice that varied with a measurement could
+/// change a result's last bits from run to run.
 struct CostParameters {
-  double hop_seconds = 0.4e-6;       ///< from a sender's last store to the receiver's first load
-  double message_seconds = 0.15e-6;  ///< what a rank spends on a message, whatever its size
-  double bytes_per_second = 9e9;     ///< of one core that reads, combines and writes
-  int cores = 1;                     ///< ranks beyond it take turns
+  double hop_seconds = 0.3e-6;             ///< from a sender's last store to the receiver's first load
+  double switch_seconds = 4e-6;            ///< from one rank to the next on a core that they share
+  double message_seconds = 0.3e-6;         ///< what a rank spends on a message, whatever its size
+  double crossed_bytes_per_second = 14e9;  ///< read by one core after another one wrote them
+  double local_bytes_per_second = 40e9;    ///< read or written by the core that had them last
+  int cores = 1;                           ///< ranks beyond it take turns
 };
 
 /// Seconds that the algorithm takes for `bytes` per rank (of the count of the C call), in closed form from

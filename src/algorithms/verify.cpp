@@ -42,6 +42,8 @@ struct Cell {
 struct Message {
   std::vector<Value> values;
   std::vector<Cell*> cells;
+  std::vector<Cell*> landing;  // where the answer belongs, if that was said
+  bool placed = false;         // `cells` are in the receiver's output
   std::size_t count = 0;
   std::shared_ptr<const Clock> clock;
   std::shared_ptr<int> unread;  // receivers of a message to several ranks who have not consumed it
@@ -274,6 +276,7 @@ class Machine {
       fault("{}: finishes what is not reduced", place(track));
     if (!step.in && step.from.empty()) fault("{}: has no operand", place(track));
     std::vector<Value> sums(count);
+    std::vector<std::vector<Cell*>> landings;
     bool first = true;
     if (step.in) {
       Cell* source = cells(track, step.in, at, count);
@@ -284,7 +287,9 @@ class Machine {
       first = false;
     }
     for (int peer : step.from) {
-      consume(track, lane(peer, track.rank, step.from_lane), sums, first);
+      Message message = consume(track, lane(peer, track.rank, step.from_lane), sums, first);
+      if (message.placed) check_place(track, step, at, message);
+      if (!message.landing.empty()) landings.push_back(std::move(message.landing));
       first = false;
     }
     for (Value& value : sums) {
@@ -300,11 +305,42 @@ class Machine {
         stored[i].value = sums[i];
       }
     }
-    give(track, step, at, sums, stored);
+    bool pushes = options_.push_stride != 0 && track.rank % options_.push_stride == 0 &&
+                  step.from == step.to && !step.to.empty() && step.out.buffer == Buffer::output &&
+                  landings.size() == step.to.size();
+    if (pushes)
+      push(track, step, sums, landings);
+    else
+      give(track, step, at, sums, stored);
   }
 
-  void consume(const TrackState& track, std::vector<Message>& messages, std::vector<Value>& sums,
-               bool first) {
+  // A result that was stored in this rank's output must be received there, as it is.
+  void check_place(const TrackState& track, const Step& step, std::size_t at, const Message& message) {
+    bool plain = !step.in && step.from.size() == 1 && step.to.empty() && !step.finish;
+    if (!plain || step.out.buffer != Buffer::output)
+      fault("{}: works on a result that was stored in its output", place(track));
+    if (cells(track, step.out, at, message.count) != message.cells.front())
+      fault("{}: receives elsewhere what was stored in its output", place(track));
+  }
+
+  void push(const TrackState& track, const Step& step, const std::vector<Value>& sums,
+            const std::vector<std::vector<Cell*>>& landings) {
+    for (const auto& landing : landings)
+      for (std::size_t i = 0; i < sums.size(); ++i) {
+        write(track, *landing[i]);
+        landing[i]->value = sums[i];
+      }
+    auto clock = std::make_shared<const Clock>(clocks_[track.id]);
+    for (std::size_t i = 0; i < step.to.size(); ++i) {
+      Message message{.cells = landings[i], .placed = true, .count = sums.size()};
+      message.clock = clock;
+      lane(track.rank, step.to[i], step.to_lane).push_back(message);
+    }
+    ++clocks_[track.id][track.id];
+  }
+
+  Message consume(const TrackState& track, std::vector<Message>& messages, std::vector<Value>& sums,
+                  bool first) {
     Message message = std::move(messages.front());
     messages.erase(messages.begin());
     if (message.unread) --*message.unread;
@@ -314,6 +350,7 @@ class Machine {
       if (!message.cells.empty()) read(track, *message.cells[i]);
       combine(track, sums[i], message.cells.empty() ? message.values[i] : message.cells[i]->value, first);
     }
+    return message;
   }
 
   void give(const TrackState& track, const Step& step, std::size_t at, const std::vector<Value>& sums,
@@ -329,6 +366,11 @@ class Machine {
       base = cells(track, step.in, at, sums.size());
     if (options_.read_in_place && base != nullptr)
       for (std::size_t i = 0; i < sums.size(); ++i) message.cells.push_back(base + i);
+    if (step.landing) {
+      if (step.landing.buffer != Buffer::output) fault("{}: a landing that is no output", place(track));
+      Cell* landing = cells(track, step.landing, at, sums.size());
+      for (std::size_t i = 0; i < sums.size(); ++i) message.landing.push_back(landing + i);
+    }
     if (step.to.size() > 1) {
       message.unread = std::make_shared<int>(static_cast<int>(step.to.size()));
       multicasts(track.rank, step.to_lane).push_back(message.unread);
@@ -394,16 +436,27 @@ std::string verify(const std::vector<Schedule>& schedules, const Shape& shape, c
 std::string verify(Algorithm algorithm, const Shape& shape) {
   std::vector<Schedule> schedules;
   bool stable = true;
+  bool landings = false;
   for (int r = 0; r < shape.ranks; ++r) {
     Shape of_rank = shape;
     of_rank.rank = r;
     schedules.push_back(build(algorithm, of_rank));
     stable = stable && schedules.back().stable_sends;
+    for (const Track& track : schedules.back().tracks)
+      for (const Step& step : track) landings = landings || step.landing;
   }
-  if (std::string found = verify(schedules, shape); !found.empty()) return found;
-  if (!stable) return "";
-  std::string found = verify(schedules, shape, {.read_in_place = true});
-  return found.empty() ? "" : "read in place: " + found;
+  for (bool in_place : {false, true})
+    for (int stride : {0, 1, 2}) {
+      if ((in_place && !stable) || (stride != 0 && !landings)) continue;
+      std::string found = verify(schedules, shape, {.read_in_place = in_place, .push_stride = stride});
+      if (!found.empty())
+        return fmt::format("{}{}{}", in_place ? "read in place: " : "",
+                           stride == 0   ? ""
+                           : stride == 1 ? "pushed: "
+                                         : "pushed by half of the ranks: ",
+                           found);
+    }
+  return "";
 }
 
 }  // namespace tutti

@@ -20,6 +20,8 @@ struct VerifyOptions {
   /// Receivers read messages from the sender's memory at the time they use them, as transports do for
   /// schedules with stable_sends.
   bool read_in_place = false;
+  /// Ranks 0, push_stride, 2 * push_stride ... store results in the landings that they are given; 0: none.
+  int push_stride = 0;
 };
 
 /// Runs the schedules of all ranks symbolically and proves, for this shape (shape.rank is ignored):
@@ -28,12 +30,14 @@ struct VerifyOptions {
 ///  - no two accesses to the same element of which one writes are unordered (by the steps of a track and by
 ///    messages), so that no interleaving of tracks and no timing can change a result;
 ///  - ranges stay inside their buffers and the input is not written;
+///  - what was stored in a landing is received just there;
 ///  - with shape.in_place, all of that while input and output share memory as NCCL's in-place form says.
 /// Returns "" or a sentence about the first fault. `schedules[r]` is rank r's.
 std::string verify(const std::vector<Schedule>& schedules, const Shape& shape,
                    const VerifyOptions& options = {});
 
-/// Builds the schedules of all ranks and verifies them, read in place too if they claim stable sends.
+/// Builds the schedules of all ranks and verifies them: read in place too if they claim stable sends, and
+/// with all, half and none of the ranks storing in landings if there are any.
 std::string verify(Algorithm algorithm, const Shape& shape);
 
 }  // namespace tutti

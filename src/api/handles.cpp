@@ -4,6 +4,7 @@
 #include <deque>
 #include <mutex>
 
+#include "base/fence.hpp"
 #include "base/log.hpp"
 #include "communicator/group.hpp"
 
@@ -21,6 +22,53 @@ struct Shells {
 Shells& shells() {
   static auto* instance = new Shells;  // leaked: handles may be used until the very end of the process
   return *instance;
+}
+
+// The slots of all threads that have called.
+struct AllSlots {
+  std::mutex mutex;
+  std::vector<UseSlots*> of_threads;
+};
+
+AllSlots& all_slots() {
+  static auto* instance = new AllSlots;  // leaked, like the shells
+  return *instance;
+}
+
+// Registers a thread's slots for as long as it lives.
+class OwnSlots {
+ public:
+  OwnSlots() {
+    std::lock_guard lock(all_slots().mutex);
+    all_slots().of_threads.push_back(&slots);
+  }
+  ~OwnSlots() {
+    std::lock_guard lock(all_slots().mutex);
+    std::erase(all_slots().of_threads, &slots);
+  }
+  OwnSlots(const OwnSlots&) = delete;
+  OwnSlots& operator=(const OwnSlots&) = delete;
+  UseSlots slots;
+};
+
+// Apart from what every call passes.
+[[gnu::noinline]] UseSlots* new_slots() {
+  thread_local OwnSlots own;
+  return &own.slots;
+}
+
+UseSlots* slots_of_this_thread() {
+  thread_local UseSlots* known __attribute__((tls_model("initial-exec"))) = nullptr;
+  if (known == nullptr) known = new_slots();
+  return known;
+}
+
+bool is_in_use(const ncclComm* shell) {
+  std::lock_guard lock(all_slots().mutex);
+  for (const UseSlots* slots : all_slots().of_threads)
+    for (const auto& handle : slots->handles)
+      if (handle.load(std::memory_order_acquire) == shell) return true;
+  return false;
 }
 
 }  // namespace
@@ -45,7 +93,8 @@ ncclComm* acquire_shell() {
 void release_shell(ncclComm* shell) {
   shell->magic = 0;
   if (shell->maker.joinable()) shell->maker.join();
-  while (shell->users.load() != 0) std::this_thread::yield();
+  heavy_fence();  // who has entered before the magic went is seen below; who enters now sees that it is gone
+  while (is_in_use(shell)) std::this_thread::yield();
   shell->communicator.reset();
   shell->join_abort.reset();
   Shells& all = shells();
@@ -53,28 +102,33 @@ void release_shell(ncclComm* shell) {
   all.resting.push_back(shell);
 }
 
-HandleUse::HandleUse(ncclComm_t handle, bool must_be_ready) : shell_(handle) {
+HandleUse::HandleUse(ncclComm_t handle, bool must_be_ready) : shell_(handle), slots_(slots_of_this_thread()) {
   if (handle == nullptr) fail(ncclInvalidArgument, "the communicator is NULL");
-  shell_->users.fetch_add(1);
+  if (slots_->used == UseSlots::kMost) fail(ncclInternalError, "calls are nested too deep");
+  slots_->handles[slots_->used++].store(shell_, std::memory_order_relaxed);
+  light_fence();
+  bool usable = shell_->magic.load(std::memory_order_acquire) == ncclComm::kAlive &&
+                !Service::is_forked_child() &&
+                (!must_be_ready || shell_->state.load(std::memory_order_acquire) == ncclComm::State::ready);
+  if (usable) return;
   try {
-    if (shell_->magic.load() != ncclComm::kAlive)
-      fail(ncclInvalidArgument, "the communicator handle {} is not one, or has been destroyed",
-           static_cast<void*>(handle));
-    if (Service::is_forked_child())
-      fail(ncclInvalidUsage, "the communicator was made before fork() and belongs to the parent process");
-    if (!must_be_ready) return;
-    auto state = shell_->state.load();
-    if (state == ncclComm::State::making)
-      fail(ncclInvalidArgument,
-           "the communicator is still being made: wait until ncclCommGetAsyncError gives ncclSuccess");
-    if (state == ncclComm::State::failed) throw Error(shell_->failure, shell_->failure_text);
+    refuse();
   } catch (...) {
-    shell_->users.fetch_sub(1);
+    leave();
     throw;
   }
 }
 
-HandleUse::~HandleUse() { shell_->users.fetch_sub(1); }
+void HandleUse::refuse() const {
+  if (shell_->magic.load(std::memory_order_acquire) != ncclComm::kAlive)
+    fail(ncclInvalidArgument, "the communicator handle {} is not one, or has been destroyed",
+         static_cast<void*>(shell_));
+  if (Service::is_forked_child())
+    fail(ncclInvalidUsage, "the communicator was made before fork() and belongs to the parent process");
+  if (shell_->state.load() == ncclComm::State::failed) throw Error(shell_->failure, shell_->failure_text);
+  fail(ncclInvalidArgument,
+       "the communicator is still being made: wait until ncclCommGetAsyncError gives ncclSuccess");
+}
 
 std::string& last_error() {
   thread_local std::string text;
@@ -84,8 +138,7 @@ std::string& last_error() {
 ncclResult_t report(const char* function, const Error& error) {
   last_error() = fmt::format("{}: {}", function, error.what());
   log_warning("{}", last_error());
-  Group& group = Group::of_this_thread();
-  if (group.is_open()) group.note_error(error);
+  if (Group::is_open()) Group::of_this_thread().note_error(error);
   return error.code();
 }
 

@@ -2,6 +2,7 @@
 //
 // src/api: NCCL's and Tutti's C functions: check the arguments, translate, hand over. No exception leaves it.
 #pragma once
+#include <array>
 #include <atomic>
 #include <functional>
 #include <memory>
@@ -18,7 +19,6 @@ struct ncclComm {
   enum class State { making, ready, failed };
 
   std::atomic<std::uint64_t> magic{0};
-  std::atomic<int> users{0};  // calls that are inside
   std::atomic<State> state{State::making};
   std::shared_ptr<tutti::Communicator> communicator;
   ncclResult_t failure = ncclSuccess;  // when failed
@@ -34,12 +34,20 @@ ncclComm* acquire_shell();
 /// The handle is invalid from here on; waits for calls that are inside, then lets go of the communicator.
 void release_shell(ncclComm* shell);
 
+/// Where a thread says which handles its calls are inside of, so that nobody lets go of them meanwhile. Plain
+/// stores by the thread; who releases a handle looks at the slots of all threads.
+struct UseSlots {
+  static constexpr std::size_t kMost = 4;
+  std::array<std::atomic<const ncclComm*>, kMost> handles{};
+  std::size_t used = 0;
+};
+
 /// A live communicator for the time of a call. Throws ncclInvalidArgument for NULL, for what is no
 /// communicator (any more) and for one that is still in the making; the error of its making if that failed.
 class HandleUse {
  public:
   explicit HandleUse(ncclComm_t handle, bool must_be_ready = true);
-  ~HandleUse();
+  ~HandleUse() { leave(); }
   HandleUse(const HandleUse&) = delete;
   HandleUse& operator=(const HandleUse&) = delete;
   Communicator& operator*() const { return *shell_->communicator; }
@@ -48,7 +56,13 @@ class HandleUse {
   ncclComm& shell() const { return *shell_; }
 
  private:
+  [[noreturn]] void refuse() const;
+  void leave() {
+    UseSlots& slots = *slots_;
+    slots.handles[--slots.used].store(nullptr, std::memory_order_release);
+  }
   ncclComm* shell_;
+  UseSlots* slots_;
 };
 
 /// The host stream behind a cudaStream_t, nullptr for NULL. Throws ncclInvalidArgument for what is none.

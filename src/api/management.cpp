@@ -6,6 +6,7 @@
 
 #include "api/handles.hpp"
 #include "base/log.hpp"
+#include "base/thread.hpp"
 #include "communicator/group.hpp"
 #include "communicator/split.hpp"
 #include "memory/host_memory.hpp"
@@ -60,7 +61,7 @@ void make(ncclComm_t* result, bool blocking, CommunicatorOptions options, const 
     ncclComm* shell = api::acquire_shell();
     shell->join_abort = options.join_abort = std::make_shared<JoinAbort>();
     *result = shell;
-    shell->maker = std::thread([shell, maker, options] {
+    shell->maker = start_thread("tutti-join", [shell, maker, options] {
       try {
         shell->communicator = maker(options);
         shell->state = ncclComm::State::ready;

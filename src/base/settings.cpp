@@ -54,9 +54,9 @@ constexpr std::array kSettings{
     Setting{"TUTTI_STALL_WARNING", "10",
             "Seconds that an operation may stand still before it is logged, once, who waits for whom (0: "
             "never)."},
-    Setting{
-        "TUTTI_SPIN", "auto",
-        "Polls before a waiting rank sleeps; auto: 4000 if every rank of this host can have a core, else 0."},
+    Setting{"TUTTI_SPIN", "auto",
+            "Polls before a waiting rank sleeps; auto: 4000 if every rank of this host can have a core, else "
+            "20."},
     Setting{"TUTTI_SLICE", "auto",
             "Most bytes of one message between ranks (4K to 4M); longer ones are cut. auto: by the number of "
             "ranks "
@@ -64,6 +64,10 @@ constexpr std::array kSettings{
     Setting{"TUTTI_WINDOWS", "1",
             "Whether buffers of ncclMemAlloc are read in place by ranks of other processes (0: staged like "
             "others)."},
+    Setting{"TUTTI_SINGLE_COPY", "auto",
+            "Bytes of a message from which its receiver copies it straight out of the sender's process "
+            "(process_vm_readv) instead of through shared memory: auto, never or a size. Must be the same on "
+            "all ranks."},
     Setting{"TUTTI_STREAMING", "auto",
             "Stores that bypass the cache: auto (large operations), always or never."},
 };

@@ -16,6 +16,7 @@
 #include <future>
 
 #include "base/log.hpp"
+#include "base/thread.hpp"
 #include "bootstrap/connection.hpp"
 #include "bootstrap/directory.hpp"
 
@@ -29,10 +30,6 @@ using Clock = std::chrono::steady_clock;
 constexpr std::chrono::milliseconds kAcceptPause{100};
 constexpr std::size_t kMostConnections = 4096;
 
-std::atomic<bool> in_forked_child{false};
-
-void mark_forked_child() { in_forked_child = true; }
-
 }  // namespace
 
 Service& Service::instance() {
@@ -45,10 +42,8 @@ Service& Service::instance() {
   return service;
 }
 
-bool Service::is_forked_child() { return in_forked_child.load(std::memory_order_relaxed); }
-
 Service::Service() {
-  static const int kRegistered = pthread_atfork(nullptr, nullptr, mark_forked_child);
+  static const int kRegistered = pthread_atfork(nullptr, nullptr, [] { in_forked_child_ = true; });
   (void)kRegistered;
   epoll_ = FileDescriptor(epoll_create1(EPOLL_CLOEXEC));
   wake_ = FileDescriptor(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
@@ -62,7 +57,7 @@ Service::Service() {
   FileDescriptor listener = open_listener(Address::of_interface(), &listen_address_);
   listeners_.emplace(listen_address_.to_string(), std::move(listener));
   open_descriptor_socket();
-  thread_ = std::thread([this] { loop(); });
+  thread_ = start_thread("tutti-service", [this] { loop(); });
 }
 
 Service::~Service() {

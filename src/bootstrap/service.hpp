@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
+#include <atomic>
 #include <chrono>
 #include <cstdint>
 #include <functional>
@@ -24,7 +25,7 @@ class Service {
   /// Starts the thread on first use. Throws ncclInvalidUsage in a child of fork(), which has no such thread.
   static Service& instance();
   /// Whether this process is a child of fork() of a process that used the library.
-  static bool is_forked_child();
+  static bool is_forked_child() { return in_forked_child_.load(std::memory_order_relaxed); }
 
   /// Runs `job` on the service thread soon, or (run) waits for it; exceptions of run's job reach the caller.
   void post(std::function<void()> job);
@@ -61,6 +62,7 @@ class Service {
   ~Service();
 
  private:
+  static inline std::atomic<bool> in_forked_child_{false};
   Service();
   void loop();
   void run_posted();

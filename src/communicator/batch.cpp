@@ -24,25 +24,75 @@ class Turn {
 
 }  // namespace
 
+Batch::Batch(Communicator& communicator) : communicator_(communicator) {
+  chains_.push_back(std::make_unique<Chain>());  // run() counts on the first
+}
+
+Batch::Chain& Batch::next_chain(const Operation& first) {
+  if (used_ == chains_.size()) chains_.push_back(std::make_unique<Chain>());
+  Chain& chain = *chains_[used_++];
+  chain.operations.clear();
+  chain.next = 0;
+  chain.peer = is_point_to_point(first.collective) ? first.root : -1;
+  chain.direction = first.collective;
+  return chain;
+}
+
 Batch::Chain& Batch::chain_for(const Operation& operation) {
   int peer = is_point_to_point(operation.collective) ? operation.root : -1;
   for (std::size_t i = 0; i < used_; ++i)
     if (chains_[i]->peer == peer && (peer < 0 || chains_[i]->direction == operation.collective))
       return *chains_[i];
-  if (used_ == chains_.size()) chains_.push_back(std::make_unique<Chain>());
-  Chain& chain = *chains_[used_++];
-  chain.operations.clear();
-  chain.next = 0;
-  chain.peer = peer;
-  chain.direction = operation.collective;
-  return chain;
+  return next_chain(operation);
+}
+
+void Batch::reset() {
+  used_ = 0;
+  warned_ = false;
+  if (error_) error_ = nullptr;
+}
+
+// What a batch keeps books about matters to those who wait; as long as nothing fails and nobody is long in
+// coming, the execution alone will do.
+//
+// There is no error from before: what ended with one has broken the communicator, which is then not run
+// again.
+void Batch::run(const Operation& operation, const Plan& plan) {
+  Execution& execution = chains_[0]->execution;
+  bool finished = false;
+  try {
+    execution.start(plan, operation.input, operation.output, communicator_.announce(plan),
+                    operation.op.scalar);
+    finished = poll(execution, communicator_.spins());
+  } catch (const CallMismatch& mismatch) {
+    adopt(operation);
+    end_with_mismatch(mismatch);
+  } catch (...) {
+    adopt(operation);
+    end_with_error();
+  }
+  if (finished) return;
+  if (!error_) {
+    adopt(operation);
+    Work* work = this;
+    drive({&work, 1});
+  }
+  if (error_) std::rethrow_exception(error_);
+}
+
+// Makes the operation, which the first chain's execution is in the midst of, the batch's only one.
+void Batch::adopt(const Operation& operation) {
+  reset();
+  Chain& chain = next_chain(operation);
+  chain.operations.push_back(&operation);
+  chain.next = 1;
+  unfinished_ = 1;
 }
 
 void Batch::start(std::span<const Operation> operations) {
-  communicator_.trim_plans();
-  used_ = 0;
-  error_ = nullptr;
-  warned_ = false;
+  if (communicator_.trim_plans())
+    for (auto& chain : chains_) chain->execution.forget();
+  reset();
   for (const Operation& operation : operations) chain_for(operation).operations.push_back(&operation);
   unfinished_ = used_;
   try {
@@ -59,10 +109,8 @@ bool Batch::start_next(Chain& chain) {
   while (chain.next < chain.operations.size()) {
     const Operation& operation = *chain.operations[chain.next++];
     const Plan& plan = communicator_.plan(operation);
-    CallHeader header = is_point_to_point(operation.collective)
-                            ? communicator_.point_to_point_header(operation)
-                            : communicator_.announce(operation, plan);
-    chain.execution.start(plan, operation.input, operation.output, header, operation.op.scalar);
+    chain.execution.start(plan, operation.input, operation.output, communicator_.announce(plan),
+                          operation.op.scalar);
     if (!chain.execution.done()) return true;
   }
   return false;
@@ -81,18 +129,22 @@ bool Batch::progress() {
     }
     return moved;
   } catch (const CallMismatch& mismatch) {
-    // The message shows where the two sides have run apart; the notice board, where that began.
-    std::string reason = communicator_.find_mismatch().value_or(
-        fmt::format("ranks made different calls: rank {} {}, rank {} {}", communicator_.rank(),
-                    Signature::unpack(mismatch.ours).in_words(), mismatch.peer,
-                    Signature::unpack(mismatch.theirs).in_words()));
-    communicator_.break_everywhere(ncclInvalidUsage, reason);
-    error_ = std::make_exception_ptr(Error(ncclInvalidUsage, reason));
-    unfinished_ = 0;
+    end_with_mismatch(mismatch);
   } catch (...) {
     end_with_error();
   }
   return true;
+}
+
+// The message shows where the two sides have run apart; the notice board, where that began.
+void Batch::end_with_mismatch(const CallMismatch& mismatch) {
+  std::string reason = communicator_.find_mismatch().value_or(
+      fmt::format("ranks made different calls: rank {} {}, rank {} {}", communicator_.rank(),
+                  Signature::unpack(mismatch.ours).in_words(), mismatch.peer,
+                  Signature::unpack(mismatch.theirs).in_words()));
+  communicator_.break_everywhere(ncclInvalidUsage, reason);
+  error_ = std::make_exception_ptr(Error(ncclInvalidUsage, reason));
+  unfinished_ = 0;
 }
 
 // The lanes are left in the middle of something: the communicator cannot be used any more, here and
@@ -165,6 +217,18 @@ void Batch::stalled(std::chrono::milliseconds since) {
                         static_cast<double>(since.count()) / 1000, waits_in_words()));
 }
 
+static void finish(Batch& batch) {
+  Work* work = &batch;
+  drive({&work, 1});
+  if (batch.error()) std::rethrow_exception(batch.error());
+}
+
+void execute(const Launch& launch) {
+  Turn turn(*launch.communicator, launch.ticket);
+  launch.communicator->batch().start(launch.operations);
+  finish(launch.communicator->batch());
+}
+
 void execute(std::span<const Launch> launches) {
   std::vector<Turn> turns;
   std::vector<Work*> works;
@@ -181,11 +245,17 @@ void execute(std::span<const Launch> launches) {
 
 void execute(Communicator& communicator, const Operation& operation) {
   Turn turn(communicator, communicator.issue());
-  Batch& batch = communicator.batch();
-  batch.start({&operation, 1});
-  Work* work = &batch;
-  drive({&work, 1});
-  if (auto error = batch.error()) std::rethrow_exception(error);
+  communicator.batch().start({&operation, 1});
+  finish(communicator.batch());
+}
+
+bool execute_repeated(Communicator& communicator, const Operation& operation) {
+  Turn turn(communicator, communicator.issue());
+  const Plan* plan = communicator.plan_of_repeated(operation);
+  if (plan == nullptr) return false;
+  communicator.health().check();
+  communicator.batch().run(operation, *plan);
+  return true;
 }
 
 }  // namespace tutti

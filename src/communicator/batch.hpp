@@ -15,10 +15,12 @@ namespace tutti {
 /// from turn to turn, so that a warm call allocates nothing.
 class Batch final : public Work {
  public:
-  explicit Batch(Communicator& communicator) : communicator_(communicator) {}
+  explicit Batch(Communicator& communicator);
 
   /// Within a turn. `operations` must stay until done.
   void start(std::span<const Operation> operations);
+  /// Within a turn: one operation whose plan is known, from its start to its end. Throws what ended it early.
+  void run(const Operation& operation, const Plan& plan);
   bool progress() override;
   bool done() const override { return unfinished_ == 0; }
   void stalled(std::chrono::milliseconds since) override;
@@ -35,9 +37,13 @@ class Batch final : public Work {
     int peer = -1;  // of sends and receives
     Collective direction = Collective::all_reduce;
   };
+  void reset();
+  Chain& next_chain(const Operation& first);
+  void adopt(const Operation& operation);
   Chain& chain_for(const Operation& operation);
   bool start_next(Chain& chain);
   void end_with_error();
+  void end_with_mismatch(const CallMismatch& mismatch);
   bool waits_for_collective() const;
   std::optional<int> blocker_that_left() const;
   std::string waits_in_words() const;
@@ -58,8 +64,12 @@ struct Launch {
   std::vector<Operation> operations;
 };
 void execute(std::span<const Launch> launches);
+void execute(const Launch& launch);
 
 /// The short way for one operation on the calling thread.
 void execute(Communicator& communicator, const Operation& operation);
+/// The shortest: if the operation is like the communicator's last of its kind, so that nothing about it needs
+/// to be checked or chosen anew. False: nothing was done.
+bool execute_repeated(Communicator& communicator, const Operation& operation);
 
 }  // namespace tutti

@@ -4,11 +4,13 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <bit>
 #include <thread>
 
 #include "base/log.hpp"
 #include "base/settings.hpp"
 #include "communicator/batch.hpp"
+#include "memory/process_memory.hpp"
 #include "topology/machine.hpp"
 
 namespace tutti {
@@ -17,21 +19,27 @@ namespace {
 // A program with very many different counts would otherwise collect plans for ever.
 constexpr std::size_t kMostPlans = 4096;
 
+// No slot bounds a message that is copied once; with longer ones system calls are few.
+constexpr std::size_t kSingleCopySlice = 1 << 20;
+
 // What ranks tell each other when they join. Settings that must agree are compared here, where it can be
 // said.
 struct RankInfo {
   int pid = 0;
   int cores = 1;
-  std::string host, socket, algorithms, slice, version, who;
+  std::uint64_t probe = 0;  // address of kProbe in the rank's process
+  std::string host, socket, algorithms, slice, single_copy, version, who;
 
   std::string pack() const {
     return WireWriter()
         .put(pid)
         .put(cores)
+        .put(probe)
         .put(host)
         .put(socket)
         .put(algorithms)
         .put(slice)
+        .put(single_copy)
         .put(version)
         .put(who)
         .bytes();
@@ -41,12 +49,16 @@ struct RankInfo {
     RankInfo info;
     info.pid = reader.get<int>();
     info.cores = reader.get<int>();
-    for (std::string* text :
-         {&info.host, &info.socket, &info.algorithms, &info.slice, &info.version, &info.who})
+    info.probe = reader.get<std::uint64_t>();
+    for (std::string* text : {&info.host, &info.socket, &info.algorithms, &info.slice, &info.single_copy,
+                              &info.version, &info.who})
       *text = reader.get_text();
     return info;
   }
 };
+
+// Read by other processes to learn whether they can.
+const std::uint64_t kProbe = 0x74757474692D7673;
 
 void require_same(const std::vector<RankInfo>& infos, std::string RankInfo::*member, const char* what) {
   for (std::size_t r = 1; r < infos.size(); ++r)
@@ -64,19 +76,27 @@ std::size_t slice_setting() {
   return bytes;
 }
 
+SingleCopyPolicy single_copy_setting(bool crowded) {
+  std::string text = setting_text("TUTTI_SINGLE_COPY");
+  if (text == "never") return {};
+  if (text != "auto") return {.from = setting_size("TUTTI_SINGLE_COPY"), .one_to_one_only = false};
+  // With a core for each rank the two copies through a slot go on side by side, in caches, and win; measured
+  // in docs/performance.md.
+  return crowded ? SingleCopyPolicy{.from = 1 << 20} : SingleCopyPolicy{};
+}
+
 int spin_setting(bool crowded) {
-  if (setting_text("TUTTI_SPIN") == "auto") return crowded ? 0 : 4000;
+  if (setting_text("TUTTI_SPIN") == "auto") return crowded ? 20 : 4000;
   return static_cast<int>(std::min<std::size_t>(setting_size("TUTTI_SPIN"), 1U << 30));
 }
 
-StorePolicy store_setting(int ranks) {
+StorePolicy store_setting() {
   std::string text = setting_text("TUTTI_STREAMING");
-  if (text == "never") return {};
-  if (text == "always") return {.streaming_from = 0};
+  if (text == "never") return {.for_others = Store::shared};
+  if (text == "always") return {.cached_bytes = 0, .for_others = Store::streaming};
   if (text != "auto") fail(ncclInvalidArgument, "TUTTI_STREAMING={}: expected auto, always or never", text);
-  // What the ranks of a host write together no longer fits in the cache that they share.
-  std::size_t cache = std::max<std::size_t>(last_level_cache_bytes(), 8U << 20);
-  return {.streaming_from = cache / (2 * static_cast<std::size_t>(ranks))};
+  // All of the cache is never theirs: three quarters.
+  return {.cached_bytes = std::max<std::size_t>(last_level_cache_bytes(), 8U << 20) / 4 * 3};
 }
 
 }  // namespace
@@ -138,10 +158,12 @@ void Communicator::join() {
   control_->join();
   RankInfo own{getpid(),
                usable_cores(),
+               reinterpret_cast<std::uintptr_t>(&kProbe),
                host_key(),
                Service::instance().descriptor_socket(),
                setting_text("NCCL_ALGO"),
                setting_text("TUTTI_SLICE"),
+               setting_text("TUTTI_SINGLE_COPY"),
                std::to_string(NCCL_VERSION_CODE),
                describe_process()};
   std::vector<RankInfo> infos;
@@ -149,10 +171,10 @@ void Communicator::join() {
   require_same(infos, &RankInfo::version, "the version of the library");
   require_same(infos, &RankInfo::algorithms, "NCCL_ALGO");
   require_same(infos, &RankInfo::slice, "TUTTI_SLICE");
+  require_same(infos, &RankInfo::single_copy, "TUTTI_SINGLE_COPY");
   std::vector<std::string> names;
   for (const RankInfo& info : infos) names.push_back(info.who);
   health_->set_names(names);
-  std::vector<bool> same_process;
   std::vector<int> pids;
   for (std::size_t r = 0; r < infos.size(); ++r) {
     if (infos[r].host != infos[0].host)
@@ -161,7 +183,6 @@ void Communicator::join() {
            "needs "
            "the tcp transport, which is not there yet",
            r);
-    same_process.push_back(infos[r].pid == own.pid);
     pids.push_back(infos[r].pid);
   }
   bool one_process = std::all_of(pids.begin(), pids.end(), [&](int pid) { return pid == pids[0]; });
@@ -174,7 +195,7 @@ void Communicator::join() {
   }
   control_->all_gather("");  // from here on the segment is there
   if (options_.rank != 0) {
-    if (same_process[0])
+    if (pids[0] == own.pid)
       segment = std::static_pointer_cast<HostSegment>(control_->realm()->shared_object());
     else
       segment = HostSegment::attach(fetch_descriptor(infos[0].socket, control_->secret(), 0), layout);
@@ -182,18 +203,25 @@ void Communicator::join() {
       fail(ncclInternalError, "rank 0's shared memory is gone before rank {} could attach", rank());
   }
   health_->attach(segment, options_.rank);
+  board_ = &segment->board(options_.rank);
   std::vector<std::string> sockets;
   for (const RankInfo& info : infos) sockets.push_back(info.socket);
   lanes_ = std::make_unique<MemoryLanes>(
-      segment, options_.rank, same_process, setting_bool("TUTTI_WINDOWS"),
+      segment, options_.rank, pids, setting_bool("TUTTI_WINDOWS"),
       [sockets, secret = control_->secret()](int rank, std::uint64_t window) {
         return fetch_descriptor(sockets[static_cast<std::size_t>(rank)], secret, window);
       });
   costs_.cores = usable_cores();
   spins_ = spin_setting(layout.crowded);
-  store_policy_ = store_setting(options_.ranks);
+  store_policy_ = store_setting();
   watch_processes(pids);
-  control_->all_gather("");  // all have attached: rank 0 may leave now
+  // Every rank tries to read its neighbour's memory; all have attached when this returns: rank 0 may leave
+  // then.
+  const RankInfo& next = infos[static_cast<std::size_t>((rank() + 1) % ranks())];
+  bool readable = can_copy_from_process(next.pid, next.probe, &kProbe, sizeof kProbe);
+  std::vector<std::string> answers = control_->all_gather(readable ? "readable" : "");
+  bool all_readable = std::find(answers.begin(), answers.end(), "") == answers.end();
+  if (!one_process && all_readable) single_copy_ = single_copy_setting(layout.crowded);
   log_info("rank {} of {} joined{}{}: {} kernels, {} B slices, lanes {}", rank(), ranks(),
            options_.name.empty() ? "" : " ", options_.name, kernel_target_name(), segment->layout().slice,
            one_process ? "in_process (pointers are shared)" : "shared_memory (memfd)");
@@ -227,7 +255,7 @@ void Communicator::finalize() {
   std::uint64_t ticket = issue();
   await_turn(ticket);
   end_turn();
-  if (lanes_) lanes_->segment().board(rank()).status.left.store(1);
+  if (board_ != nullptr) board_->status.left.store(1);
   if (lanes_ && !health_->is_broken())
     control_->leave();
   else
@@ -243,15 +271,11 @@ void Communicator::abort() {
   finalize();
 }
 
-void Communicator::await_turn(std::uint64_t ticket) {
-  for (std::uint64_t now = served_.load(std::memory_order_acquire); now != ticket;
-       now = served_.load(std::memory_order_acquire))
-    served_.wait(now, std::memory_order_acquire);
-}
-
-void Communicator::end_turn() {
-  served_.fetch_add(1, std::memory_order_release);
-  served_.notify_all();
+void Communicator::wait_for_turn(std::uint64_t ticket) {
+  waiting_for_turn_.fetch_add(1);
+  heavy_fence();
+  for (std::uint64_t now = served_.load(); now != ticket; now = served_.load()) served_.wait(now);
+  waiting_for_turn_.fetch_sub(1);
 }
 
 Shape Communicator::shape_of(const Operation& operation) const {
@@ -262,11 +286,8 @@ Shape Communicator::shape_of(const Operation& operation) const {
               .count = operation.count,
               .slice = lanes_->segment().layout().slice / size_of(operation.type)};
   if (operation.input == nullptr || operation.output == nullptr) return shape;
-  const auto* input = static_cast<const std::byte*>(operation.input);
-  const auto* output = static_cast<const std::byte*>(operation.output);
-  auto offset = static_cast<std::ptrdiff_t>(in_place_offset(shape) * size_of(operation.type));
-  bool input_is_larger = input_count(shape) > output_count(shape);
-  shape.in_place = input_is_larger ? input + offset == output : output + offset == input;
+  shape.in_place = static_cast<const std::byte*>(operation.output) ==
+                   static_cast<const std::byte*>(operation.input) + in_place_bytes(shape, operation.type);
   return shape;
 }
 
@@ -279,66 +300,60 @@ std::size_t Communicator::PlanKeyHash::operator()(const PlanKey& key) const {
   return hash;
 }
 
-void Communicator::trim_plans() {
-  if (plans_.size() < kMostPlans) return;
+bool Communicator::trim_plans() {
+  if (plans_.size() < kMostPlans) return false;
   plans_.clear();
-  last_plan_ = nullptr;
+  last_plans_.fill(nullptr);
+  return true;
 }
 
 const Plan& Communicator::plan(const Operation& operation) {
+  if (const Plan* repeated = plan_of_repeated(operation)) return *repeated;
   Shape shape = shape_of(operation);
   PlanKey key{operation.collective, operation.type, operation.op.kind,
               shape.in_place,       operation.root, operation.count};
-  if (last_plan_ != nullptr && key == last_key_) return *last_plan_;
   auto found = plans_.find(key);
-  if (found == plans_.end()) {
-    Algorithm algorithm = Algorithm::direct;
-    Schedule schedule;
-    if (is_point_to_point(operation.collective)) {
-      schedule = point_to_point(shape);
-    } else {
-      std::size_t bytes = operation.count * size_of(operation.type);
-      algorithm = select(operation.collective, ranks(), bytes, filter_, costs_);
-      schedule = build(algorithm, shape);
-      log_info("rank {}: {} of {} x {}: {}", rank(), name_of(operation.collective), operation.count,
-               name_of(operation.type), name_of(algorithm));
-    }
-    found = plans_
-                .emplace(key, make_plan(schedule, shape, algorithm, operation.type, operation.op.kind,
-                                        *lanes_, store_policy_))
-                .first;
+  if (found == plans_.end()) found = plans_.emplace(key, new_plan(operation, shape)).first;
+  last_plans_[static_cast<std::size_t>(operation.collective)] = found->second.get();
+  return *found->second;
+}
+
+bool Communicator::copies_once(const Shape& shape, Algorithm algorithm, std::size_t bytes) const {
+  // Not where a step combines what arrives, nor where blocks are overwritten before they have been read.
+  if (is_reducing(shape.collective) || algorithm != Algorithm::direct) return false;
+  if (shape.collective == Collective::all_to_all && shape.in_place) return false;
+  bool one_to_one = is_point_to_point(shape.collective) || shape.collective == Collective::scatter;
+  return bytes >= single_copy_.from && (one_to_one || !single_copy_.one_to_one_only);
+}
+
+std::unique_ptr<Plan> Communicator::new_plan(const Operation& operation, Shape shape) {
+  Signature signature{0, operation.collective, operation.type, operation.op.kind, Algorithm::direct,
+                      0, operation.count};
+  std::size_t bytes = operation.count * size_of(operation.type);
+  bool point_to_point = is_point_to_point(operation.collective);
+  if (point_to_point) {
+    signature.collective = Collective::send;  // so that the two ends can meet
+  } else {
+    signature.algorithm = select(operation.collective, ranks(), bytes, filter_, costs_);
+    if (has_root(operation.collective)) signature.root = operation.root;
+    log_info("rank {}: {} of {} x {}: {}", rank(), name_of(operation.collective), operation.count,
+             name_of(operation.type), name_of(signature.algorithm));
   }
-  last_key_ = key;
-  last_plan_ = found->second.get();
-  return *last_plan_;
-}
-
-CallHeader Communicator::announce(const Operation& operation, const Plan& plan) {
-  Signature signature{++sequence_,    operation.collective,
-                      operation.type, operation.op.kind,
-                      plan.algorithm, has_root(operation.collective) ? operation.root : 0,
-                      operation.count};
-  CallHeader call = signature.pack();
-  RankBoard::Call& entry = lanes_->segment().board(rank()).calls[sequence_ % RankBoard::kCalls];
-  entry.count.store(call.count, std::memory_order_relaxed);
-  entry.call.store(call.call, std::memory_order_release);
-  return call;
-}
-
-CallHeader Communicator::point_to_point_header(const Operation& operation) const {
-  Signature signature;
-  signature.collective = Collective::send;
-  signature.type = operation.type;
-  signature.count = operation.count;
-  return signature.pack();
+  bool single_copy = copies_once(shape, signature.algorithm, bytes);
+  if (single_copy) shape.slice = kSingleCopySlice / size_of(operation.type);
+  Schedule schedule = point_to_point ? tutti::point_to_point(shape) : build(signature.algorithm, shape);
+  StoreTuner& tuner = tuners_[{operation.collective, shape.in_place, std::bit_width(bytes)}];
+  auto plan = make_plan(schedule, shape, signature.algorithm, operation.type, operation.op.kind, *lanes_,
+                        store_policy_, tuner);
+  plan->header = signature.pack();
+  plan->single_copy = single_copy;
+  return plan;
 }
 
 std::optional<Signature> Communicator::announced(int of_rank, std::uint32_t sequence) const {
-  const RankBoard::Call& entry = lanes_->segment().board(of_rank).calls[sequence % RankBoard::kCalls];
-  CallHeader header{entry.call.load(std::memory_order_acquire), entry.count.load(std::memory_order_relaxed)};
-  // A second look: the two words must be of one call, and of the one with this number.
-  if (entry.call.load(std::memory_order_acquire) != header.call) return std::nullopt;
-  Signature signature = Signature::unpack(header);
+  auto header = lanes_->segment().board(of_rank).calls[sequence % RankBoard::kCalls].get();
+  if (!header) return std::nullopt;
+  Signature signature = Signature::unpack(*header);
   if (signature.sequence != sequence) return std::nullopt;
   return signature;
 }

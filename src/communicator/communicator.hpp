@@ -1,14 +1,17 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
 #include <atomic>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
 #include <span>
+#include <tuple>
 #include <unordered_map>
 #include <vector>
 
 #include "algorithms/select.hpp"
+#include "base/fence.hpp"
 #include "bootstrap/control.hpp"
 #include "communicator/health.hpp"
 #include "communicator/signature.hpp"
@@ -31,6 +34,14 @@ class JoinAbort {
   std::mutex mutex_;
   bool requested_ = false;
   std::weak_ptr<Control> control_;
+};
+
+/// Which messages between processes their receivers copy straight out of the senders' memory, instead of
+/// through slots: those of at least `from` bytes, and perhaps only where each has one sender and one
+/// receiver.
+struct SingleCopyPolicy {
+  std::size_t from = SIZE_MAX;
+  bool one_to_one_only = true;
 };
 
 /// What a communicator is made from.
@@ -74,16 +85,24 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   void abort();
 
   // Turns.
-  std::uint64_t issue() { return issued_.fetch_add(1); }
-  void await_turn(std::uint64_t ticket);
-  void end_turn();
+  std::uint64_t issue() { return issued_.fetch_add(1, std::memory_order_relaxed); }
+  void await_turn(std::uint64_t ticket) {
+    if (served_.load(std::memory_order_acquire) != ticket) wait_for_turn(ticket);
+  }
+  void end_turn() {
+    served_.store(served_.load(std::memory_order_relaxed) + 1, std::memory_order_release);
+    light_fence();
+    if (waiting_for_turn_.load(std::memory_order_relaxed) != 0) served_.notify_all();
+  }
 
   // For batches, within a turn.
-  /// Forgets plans when they have become too many; before any of a batch's is used.
-  void trim_plans();
+  /// Forgets all plans when they have become too many; before any of a batch's is used. Whether it did.
+  bool trim_plans();
   const Plan& plan(const Operation& operation);
-  CallHeader announce(const Operation& operation, const Plan& plan);
-  CallHeader point_to_point_header(const Operation& operation) const;
+  /// The plan of the last call of this collective, if the operation differs from it in nothing but addresses.
+  const Plan* plan_of_repeated(const Operation& operation) const;
+  /// What the messages of the operation say; a collective is given its number and put on the notice board.
+  CallHeader announce(const Plan& plan);
   Batch& batch() { return *batch_; }
   Doorbell bell() const { return lanes_->doorbell(options_.rank); }
   int spins() const { return spins_; }
@@ -102,9 +121,12 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
  private:
   explicit Communicator(const CommunicatorOptions& options);
   void join();
+  void wait_for_turn(std::uint64_t ticket);
   void watch_processes(const std::vector<int>& pids);
   std::optional<Signature> announced(int of_rank, std::uint32_t sequence) const;
   Shape shape_of(const Operation& operation) const;
+  std::unique_ptr<Plan> new_plan(const Operation& operation, Shape shape);
+  bool copies_once(const Shape& shape, Algorithm algorithm, std::size_t bytes) const;
 
   struct PlanKey {
     Collective collective;
@@ -128,22 +150,46 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   std::shared_ptr<Health> health_ = std::make_shared<Health>();
   std::shared_ptr<Control> control_;
   std::unique_ptr<MemoryLanes> lanes_;
+  RankBoard* board_ = nullptr;  // this rank's, in the segment
   AlgorithmFilter filter_;
   CostParameters costs_;
   StorePolicy store_policy_;
+  std::map<std::tuple<Collective, bool, int>, StoreTuner> tuners_;  // in place, length of the bytes in bits
+  SingleCopyPolicy single_copy_;
   int spins_ = 0;
   std::chrono::milliseconds timeout_{0}, stall_warning_{0};
 
   std::atomic<std::uint64_t> issued_{0}, served_{0};
+  std::atomic<int> waiting_for_turn_{0};
   std::atomic<bool> finalized_{false};
   std::uint32_t sequence_ = 0;
   std::unique_ptr<Batch> batch_;
   std::unordered_map<PlanKey, std::unique_ptr<Plan>, PlanKeyHash> plans_;
-  PlanKey last_key_{};
-  const Plan* last_plan_ = nullptr;
+  std::array<const Plan*, kCollectiveCount + 2> last_plans_{};  // by collective
 
   std::mutex operators_mutex_;
   std::vector<std::optional<PreMulSum>> operators_;
 };
+
+inline const Plan* Communicator::plan_of_repeated(const Operation& operation) const {
+  const Plan* plan = last_plans_[static_cast<std::size_t>(operation.collective)];
+  if (plan == nullptr || operation.count != plan->shape.count || operation.type != plan->type ||
+      operation.op.kind != plan->kind || operation.root != plan->shape.root)
+    return nullptr;
+  bool input = operation.input != nullptr;
+  bool output = operation.output != nullptr;
+  if ((plan->needs_input && !input) || (plan->needs_output && !output)) return nullptr;
+  bool in_place = input && output &&
+                  static_cast<const std::byte*>(operation.output) ==
+                      static_cast<const std::byte*>(operation.input) + plan->in_place_bytes;
+  return in_place == plan->shape.in_place ? plan : nullptr;
+}
+
+inline CallHeader Communicator::announce(const Plan& plan) {
+  if (is_point_to_point(plan.shape.collective)) return plan.header;
+  CallHeader call = Signature::numbered(plan.header, ++sequence_);
+  board_->calls[sequence_ % RankBoard::kCalls].put(call);
+  return call;
+}
 
 }  // namespace tutti

@@ -5,6 +5,8 @@
 #include <mutex>
 #include <thread>
 
+#include "base/thread.hpp"
+
 namespace tutti {
 namespace {
 
@@ -21,14 +23,14 @@ void run_side_by_side(const std::vector<std::function<void()>>& jobs) {
   std::exception_ptr first_error;
   std::vector<std::thread> threads;
   for (const auto& job : jobs)
-    threads.emplace_back([&] {
+    threads.push_back(start_thread("tutti-join", [&] {
       try {
         job();
       } catch (...) {
         std::lock_guard lock(mutex);
         if (!first_error) first_error = std::current_exception();
       }
-    });
+    }));
   for (std::thread& thread : threads) thread.join();
   if (first_error) std::rethrow_exception(first_error);
 }
@@ -45,11 +47,15 @@ void Group::note_error(const Error& error) {
 }
 
 void Group::add(std::shared_ptr<Communicator> communicator, HostStream* stream, const Operation& operation) {
-  auto entry = std::find_if(entries_.begin(), entries_.end(),
+  auto end = entries_.begin() + static_cast<std::ptrdiff_t>(used_);
+  auto entry = std::find_if(entries_.begin(), end,
                             [&](const Entry& e) { return e.launch.communicator == communicator; });
-  if (entry == entries_.end())
-    entry = entries_.insert(
-        entry, {.launch = {.communicator = std::move(communicator), .operations = {}}, .stream = stream});
+  if (entry == end) {
+    if (used_ == entries_.size()) entries_.emplace_back();
+    entry = entries_.begin() + static_cast<std::ptrdiff_t>(used_++);
+    entry->launch.communicator = std::move(communicator);
+    entry->stream = stream;
+  }
   if (entry->stream != stream)
     fail(ncclInvalidUsage,
          "the calls of a group on one communicator must use one stream; two were given on rank {}",
@@ -72,7 +78,11 @@ void Group::check_sends_to_self(const Launch& launch) const {
 }
 
 void Group::reset() {
-  entries_.clear();
+  for (std::size_t i = 0; i < used_; ++i) {
+    entries_[i].launch.communicator.reset();
+    entries_[i].launch.operations.clear();
+  }
+  used_ = 0;
   jobs_.clear();
   error_ = nullptr;
 }
@@ -80,17 +90,26 @@ void Group::reset() {
 void Group::end() {
   if (depth_ == 0) fail(ncclInvalidUsage, "ncclGroupEnd without ncclGroupStart");
   if (--depth_ > 0) return;
-  std::vector<Entry> entries = std::move(entries_);
-  std::vector<std::function<void()>> jobs = std::move(jobs_);
-  std::exception_ptr error = error_;
-  reset();
-  if (error) std::rethrow_exception(error);
+  // The entries stay in place, for the next group to use their memory again; nothing here calls a group.
+  struct Reset {
+    Group& group;
+    ~Reset() { group.reset(); }
+  } at_the_end{*this};
+  if (error_) std::rethrow_exception(error_);
+  std::span<Entry> entries(entries_.data(), used_);
   for (const Entry& entry : entries) check_sends_to_self(entry.launch);
-  if (!jobs.empty()) run_side_by_side(jobs);
-  {
+  if (!jobs_.empty()) run_side_by_side(jobs_);
+  launch(entries);
+}
+
+void Group::launch(std::span<Entry> entries) {
+  if (entries.size() == 1) {
+    entries[0].launch.ticket = entries[0].launch.communicator->issue();
+  } else {
     std::lock_guard lock(issue_mutex());
     for (Entry& entry : entries) entry.launch.ticket = entry.launch.communicator->issue();
   }
+  if (entries.size() == 1 && entries[0].stream == nullptr) return execute(entries[0].launch);
   std::stable_sort(entries.begin(), entries.end(), [](const Entry& a, const Entry& b) {
     return std::less<HostStream*>()(b.stream, a.stream);  // those without a stream last: they block
   });
@@ -106,7 +125,8 @@ void Group::end() {
   }
 }
 
-void submit(std::shared_ptr<Communicator> communicator, HostStream* stream, const Operation& operation) {
+void submit(const std::shared_ptr<Communicator>& communicator, HostStream* stream,
+            const Operation& operation) {
   bool to_self = operation.root == communicator->rank() && is_point_to_point(operation.collective);
   if (to_self)
     fail(ncclInvalidUsage,
@@ -116,7 +136,7 @@ void submit(std::shared_ptr<Communicator> communicator, HostStream* stream, cons
   if (stream == nullptr) return execute(*communicator, operation);
   std::vector<Launch> launches(1);
   launches[0].ticket = communicator->issue();
-  launches[0].communicator = std::move(communicator);
+  launches[0].communicator = communicator;
   launches[0].operations.push_back(operation);
   stream->enqueue([launches = std::move(launches)] { execute(launches); });
 }

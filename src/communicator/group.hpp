@@ -2,6 +2,7 @@
 #pragma once
 #include <functional>
 #include <memory>
+#include <span>
 #include <vector>
 
 #include "communicator/batch.hpp"
@@ -15,7 +16,8 @@ class Group {
   static Group& of_this_thread();
 
   void start() { ++depth_; }
-  bool is_open() const { return depth_ > 0; }
+  /// Of this thread's group; does not make one.
+  static bool is_open() { return depth_ > 0; }
   /// A call inside the group failed: the end will start nothing and give this error.
   void note_error(const Error& error);
   void add(std::shared_ptr<Communicator> communicator, HostStream* stream, const Operation& operation);
@@ -32,14 +34,18 @@ class Group {
   };
   void check_sends_to_self(const Launch& launch) const;
   void reset();
+  static void launch(std::span<Entry> entries);
 
-  int depth_ = 0;
-  std::vector<Entry> entries_;
+  // Asked in every call. The library's few bytes fit in what the loader keeps for such variables.
+  static inline thread_local int depth_ __attribute__((tls_model("initial-exec"))) = 0;
+  std::vector<Entry> entries_;  // the first used_ of them; the others keep their memory
+  std::size_t used_ = 0;
   std::vector<std::function<void()>> jobs_;
   std::exception_ptr error_;
 };
 
 /// Executes now (stream null) or on the stream.
-void submit(std::shared_ptr<Communicator> communicator, HostStream* stream, const Operation& operation);
+void submit(const std::shared_ptr<Communicator>& communicator, HostStream* stream,
+            const Operation& operation);
 
 }  // namespace tutti

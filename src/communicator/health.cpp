@@ -19,9 +19,7 @@ std::string Health::reason() const {
   return reason_;
 }
 
-void Health::check() const {
-  if (is_broken()) throw Error(code(), reason());
-}
+void Health::raise() const { throw Error(code(), reason()); }
 
 void Health::attach(std::shared_ptr<HostSegment> segment, int rank) {
   std::lock_guard lock(mutex_);

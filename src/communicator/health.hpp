@@ -21,7 +21,9 @@ class Health {
   ncclResult_t code() const { return code_.load(std::memory_order_acquire); }
   std::string reason() const;
   /// Throws the failure.
-  void check() const;
+  void check() const {
+    if (is_broken()) raise();
+  }
   /// From when on fail() rings the rank's bell, which lies in `segment`.
   void attach(std::shared_ptr<HostSegment> segment, int rank);
 
@@ -33,6 +35,7 @@ class Health {
   std::string name(int rank) const;
 
  private:
+  [[noreturn]] void raise() const;
   std::atomic<ncclResult_t> code_{ncclSuccess};
   mutable std::mutex mutex_;
   std::string reason_;

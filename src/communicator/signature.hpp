@@ -34,6 +34,10 @@ struct Signature {
 
   CallHeader pack() const;
   static Signature unpack(const CallHeader& header);
+  /// The packed form with another sequence number, where it had 0.
+  static CallHeader numbered(const CallHeader& header, std::uint32_t sequence) {
+    return {header.call | static_cast<std::uint64_t>(sequence) << 32, header.count};
+  }
   /// "ncclAllReduce(count 4, float, sum) [operation 17, ring]"
   std::string in_words() const;
 };

@@ -14,7 +14,10 @@ namespace tutti {
 namespace {
 
 using std::chrono::milliseconds;
-constexpr int kYields = 16;
+using Clock = std::chrono::steady_clock;
+// Stepping aside for the ranks that share this core is worth this much time without progress, no more: then
+// something else has the core, and only a sleeper is put back before that is through with its time slice.
+constexpr std::chrono::microseconds kSteppingAside{100};
 constexpr milliseconds kLook{20};  // between two looks at a stalled operation
 
 void relax() {
@@ -43,44 +46,65 @@ std::vector<Doorbell> bells_of(std::span<Work* const> works) {
   return bells;
 }
 
-milliseconds since(std::chrono::steady_clock::time_point start) {
-  return std::chrono::duration_cast<milliseconds>(std::chrono::steady_clock::now() - start);
+milliseconds since(Clock::time_point start) {
+  return std::chrono::duration_cast<milliseconds>(Clock::now() - start);
+}
+
+// Until all are done, or none has moved for as many polls as the most patient of them asks.
+void poll(std::span<Work* const> works, bool& all_done) {
+  int spins = 0;
+  for (Work* work : works) spins = std::max(spins, work->spins());
+  for (int idle = 0; idle <= spins;) {
+    bool moved = progress_all(works, all_done);
+    if (all_done) return;
+    if (moved) {
+      idle = 0;
+    } else {
+      ++idle;
+      relax();
+    }
+  }
+}
+
+// Where ranks share this core, the one that is waited for is likely to be next in line: stepping aside costs
+// less than sleeping and being woken. True when something has moved.
+bool step_aside(std::span<Work* const> works, bool& all_done) {
+  auto start = Clock::now();
+  do {
+    sched_yield();
+    if (progress_all(works, all_done)) return true;
+  } while (Clock::now() - start < kSteppingAside);
+  return false;
+}
+
+void sleep_until_moved(std::span<Work* const> works, bool& all_done) {
+  auto start = Clock::now();
+  while (!all_done) {
+    std::vector<Doorbell> bells = bells_of(works);
+    Sleep sleep(bells);
+    if (progress_all(works, all_done) || all_done) return;
+    sleep.wait(kLook);
+    if (milliseconds waited = since(start); waited >= kLook)
+      for (Work* work : works)
+        if (!work->done()) work->stalled(waited);
+  }
 }
 
 }  // namespace
 
+bool poll(Execution& execution, int spins) {
+  for (int idle = 0; idle <= spins; ++idle) {
+    if (execution.progress()) idle = 0;
+    if (execution.done()) return true;
+    relax();
+  }
+  return false;
+}
+
 void drive(std::span<Work* const> works) {
   bool all_done = false;
-  while (!all_done) {
-    int spins = 0;
-    for (Work* work : works) spins = std::max(spins, work->spins());
-    int idle = 0;
-    while (!all_done && idle <= spins) {
-      if (progress_all(works, all_done)) {
-        idle = 0;
-      } else {
-        ++idle;
-        relax();
-      }
-    }
-    // Where ranks outnumber cores, the one that is waited for is likely to be next in line for this core:
-    // stepping aside costs less than sleeping and being woken.
-    for (int turn = 0; spins == 0 && turn < kYields && !all_done; ++turn) {
-      sched_yield();
-      if (progress_all(works, all_done)) turn = -1;
-    }
-    auto start = std::chrono::steady_clock::now();
-    for (bool moved = false; !all_done && !moved;) {
-      std::vector<Doorbell> bells = bells_of(works);
-      Sleep sleep(bells);
-      moved = progress_all(works, all_done);
-      if (moved || all_done) break;
-      sleep.wait(kLook);
-      if (milliseconds waited = since(start); waited >= kLook)
-        for (Work* work : works)
-          if (!work->done()) work->stalled(waited);
-    }
-  }
+  while (poll(works, all_done), !all_done)
+    if (!step_aside(works, all_done)) sleep_until_moved(works, all_done);
 }
 
 }  // namespace tutti

@@ -3,6 +3,7 @@
 #include <chrono>
 #include <span>
 
+#include "executor/execution.hpp"
 #include "transport/doorbell.hpp"
 
 namespace tutti {
@@ -22,6 +23,9 @@ class Work {
   /// Polls in vain before the thread may sleep.
   virtual int spins() const = 0;
 };
+
+/// The short way: one execution, for as many polls in vain. Whether it is done. Throws what it throws.
+bool poll(Execution& execution, int spins);
 
 /// Blocks until all are done: spins for as long as the most patient of them asks, then sleeps on their bells.
 void drive(std::span<Work* const> works);

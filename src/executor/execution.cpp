@@ -5,6 +5,7 @@
 #include <array>
 #include <cstring>
 
+#include "base/copy_few.hpp"
 #include "base/error.hpp"
 
 namespace tutti {
@@ -13,45 +14,85 @@ namespace {
 // Below this an offered message costs more in waiting for the reader than a copy into a slot does.
 constexpr std::size_t kLeastOffer = 4096;
 
-void copy(void* destination, const void* source, std::size_t bytes, bool streaming) {
-  if (destination == source) return;  // the in-place form
-  if (streaming)
-    copy_streaming(destination, source, bytes);
-  else
-    std::memcpy(destination, source, bytes);
-}
+// Half of the smallest first cache, and a multiple of every element's size.
+constexpr std::size_t kPiece = 16384;
 
 }  // namespace
 
-void Execution::start(const Plan& plan, const void* input, void* output, const CallHeader& header,
-                      std::uint64_t scalar) {
+void Execution::prepare(const Plan& plan) {
   plan_ = &plan;
-  input_ = static_cast<const std::byte*>(input);
-  output_ = static_cast<std::byte*>(output);
-  header_ = header;
-  scalar_ = scalar;
-  if (scratch_.size() < plan.scratch_bytes) scratch_.resize(plan.scratch_bytes);
+  element_ = size_of(plan.type);
   track_count_ = plan.tracks.size();
+  if (scratch_.size() < plan.scratch_bytes) scratch_.resize(plan.scratch_bytes);
   if (cursors_.size() < track_count_) cursors_.resize(track_count_);
   for (std::size_t t = 0; t < track_count_; ++t) {
+    const PlanTrack& track = plan.tracks[t];
     Cursor& cursor = cursors_[t];
-    cursor.track = &plan.tracks[t];
-    cursor.step = cursor.round = cursor.arrived = 0;
-    if (cursor.operands.size() < plan.most_operands) cursor.operands.resize(plan.most_operands);
+    cursor.begin = track.steps.data();
+    cursor.end = cursor.begin + track.steps.size();
+    cursor.rounds = track.rounds;
+    if (cursor.operands.size() < plan.most_operands) {
+      cursor.operands.resize(plan.most_operands);
+      cursor.landings.resize(plan.most_operands);
+    }
+  }
+}
+
+void Execution::start(const Plan& plan, const void* input, void* output, const CallHeader& header,
+                      std::uint64_t scalar) {
+  if (plan_ != &plan) prepare(plan);
+  // The plan never writes to the input (verify); one type for all three keeps the paths below simple.
+  bases_[static_cast<std::size_t>(Buffer::input)] =
+      const_cast<std::byte*>(static_cast<const std::byte*>(input));
+  bases_[static_cast<std::size_t>(Buffer::output)] = static_cast<std::byte*>(output);
+  bases_[static_cast<std::size_t>(Buffer::scratch)] = scratch_.data();
+  header_ = header;
+  scalar_ = scalar;
+  if (plan.tuner != nullptr) {
+    for_others_ = plan.tuner->choose();
+    if (for_others_.timed) started_ = StoreTuner::Clock::now();
+  } else {
+    for_others_ = {plan.for_others, false};
+  }
+  for (std::size_t t = 0; t < track_count_; ++t) {
+    Cursor& cursor = cursors_[t];
+    cursor.step = cursor.begin;
+    cursor.round = cursor.arrived = 0;
   }
   done_ = track_count_ == 0;
 }
 
-bool Execution::progress() {
+// The steps of a plan whose messages are so short that nothing is left to be done when the last has run.
+bool Execution::progress_brief() {
+  Cursor& cursor = cursors_[0];
+  const PlanStep* before = cursor.step;
+  while (run_inline(cursor, *cursor.step, 0, cursor.step->count)) {
+    cursor.arrived = 0;
+    if (++cursor.step == cursor.end) {
+      done_ = true;
+      return true;
+    }
+  }
+  return cursor.step != before;
+}
+
+bool Execution::progress_tracks() {
   bool moved = false;
   bool finished = true;
-  for (std::size_t t = 0; t < track_count_; ++t) {
-    Cursor& cursor = cursors_[t];
+  if (track_count_ == 1) {
+    Cursor& cursor = cursors_[0];
+    while (!cursor.done() && advance(cursor)) moved = true;
+    finished = cursor.done();
+  } else {
     // One slice of a track, then the next track: none fills the lanes while another could empty them.
-    if (!cursor.done() && advance(cursor)) moved = true;
-    finished = finished && cursor.done();
+    for (std::size_t t = 0; t < track_count_; ++t) {
+      Cursor& cursor = cursors_[t];
+      if (!cursor.done() && advance(cursor)) moved = true;
+      finished = finished && cursor.done();
+    }
   }
-  if (finished && !done_ && settled()) {
+  if (finished && (plan_->offering.empty() || settled())) {
+    if (for_others_.timed) plan_->tuner->took(for_others_.store, StoreTuner::Clock::now() - started_);
     done_ = true;
     moved = true;
   }
@@ -69,7 +110,7 @@ std::vector<Blocker> Execution::blockers() const {
   for (std::size_t t = 0; t < track_count_; ++t) {
     const Cursor& cursor = cursors_[t];
     if (cursor.done()) continue;
-    const PlanStep& step = cursor.track->steps[cursor.step];
+    const PlanStep& step = *cursor.step;
     if (cursor.arrived < step.inlets.size())
       result.push_back({step.inlets[cursor.arrived]->source(), true});
     else if (step.outlet != nullptr)
@@ -83,34 +124,31 @@ std::vector<Blocker> Execution::blockers() const {
 }
 
 std::byte* Execution::address(const Range& range, std::size_t at) const {
-  switch (range.buffer) {
-    case Buffer::none:
-      return nullptr;
-    // The plan never writes to the input (verify); one type for all three keeps the paths below simple.
-    case Buffer::input:
-      return const_cast<std::byte*>(input_) + range.offset + at;
-    case Buffer::output:
-      return output_ + range.offset + at;
-    case Buffer::scratch:
-      return const_cast<std::byte*>(scratch_.data()) + range.offset;
-  }
-  return nullptr;
+  if (!range) return nullptr;
+  std::byte* begin = bases_[static_cast<std::size_t>(range.buffer)] + range.offset;
+  return range.buffer == Buffer::scratch ? begin : begin + at;
 }
 
-bool Execution::advance(Cursor& cursor) {
-  const PlanStep& step = cursor.track->steps[cursor.step];
+inline bool Execution::advance(Cursor& cursor) {
+  const PlanStep& step = *cursor.step;
   std::size_t slice = plan_->shape.slice;
   std::size_t at = cursor.round * slice;
-  if (at < step.count && !run_slice(cursor, step, at, std::min(slice, step.count - at))) return false;
+  if (at < step.count) {
+    std::size_t count = std::min(slice, step.count - at);
+    bool ran = count * element_ <= step.most_inline ? run_inline(cursor, step, at, count)
+                                                    : run_slice(cursor, step, at, count);
+    if (!ran) return false;
+  }
   cursor.arrived = 0;
-  if (++cursor.step == cursor.track->steps.size()) {
-    cursor.step = 0;
+  if (++cursor.step == cursor.end) {
+    cursor.step = cursor.begin;
     ++cursor.round;
   }
   return true;
 }
 
-bool Execution::take_messages(Cursor& cursor, const PlanStep& step, std::size_t bytes) {
+bool Execution::take_messages(Cursor& cursor, const PlanStep& step, std::size_t at, std::size_t count) {
+  std::size_t bytes = count * element_;
   for (; cursor.arrived < step.inlets.size(); ++cursor.arrived) {
     Inlet& inlet = *step.inlets[cursor.arrived];
     ArrivedMessage message;
@@ -121,66 +159,157 @@ bool Execution::take_messages(Cursor& cursor, const PlanStep& step, std::size_t 
            message.bytes, bytes);
     auto position = static_cast<int>(cursor.arrived);
     if (step.in && position >= step.own_position) ++position;
-    cursor.operands[static_cast<std::size_t>(position)] = message.data;
+    cursor.operands[static_cast<std::size_t>(position)] =
+        message.placed ? address(step.out, at * element_) : message.data;
+    if (step.answers) cursor.landings[cursor.arrived] = message.landing;
   }
   return true;
 }
 
-bool Execution::run_slice(Cursor& cursor, const PlanStep& step, std::size_t at, std::size_t count) {
-  std::size_t element = size_of(plan_->type);
-  if (!take_messages(cursor, step, count * element)) return false;
+// Messages that travel with what announces them: the shortest way there is.
+inline bool Execution::run_inline(Cursor& cursor, const PlanStep& step, std::size_t at, std::size_t count) {
+  if (!step.inlets.empty() && !take_messages(cursor, step, at, count)) return false;
   if (step.outlet != nullptr && !step.outlet->has_room()) return false;
-  const std::byte* local = address(step.in, at * element);
-  if (step.in) cursor.operands[static_cast<std::size_t>(step.own_position)] = local;
-  std::byte* out = address(step.out, at * element);
-  if (step.outlet == nullptr)
-    combine(cursor, step, count, out, nullptr);
+  if (step.in) cursor.operands[static_cast<std::size_t>(step.own_position)] = address(step.in, at * element_);
+  std::byte* out = address(step.out, at * element_);
+  if (step.outlet == nullptr && step.is_copy)
+    copy_few(out, cursor.operands[0], count * element_);
   else
-    send(cursor, step, count, local, out);
+    combine_inline(cursor, step, count, out);
   for (Inlet* inlet : step.inlets) inlet->release();
   return true;
 }
 
-void Execution::send(const Cursor& cursor, const PlanStep& step, std::size_t count, const void* local,
-                     std::byte* out) {
-  std::size_t bytes = count * size_of(plan_->type);
-  if (bytes <= kInlineBytes) {
-    alignas(64) std::array<std::byte, kInlineBytes> small;
-    combine(cursor, step, count, small.data(), nullptr);
-    step.outlet->send_inline(small.data(), bytes, header_);
-    if (out != nullptr) std::memcpy(out, small.data(), bytes);
-    return;
+void Execution::combine_inline(const Cursor& cursor, const PlanStep& step, std::size_t count,
+                               std::byte* out) {
+  std::size_t bytes = count * element_;
+  alignas(64) std::array<std::byte, kInlineBytes> result;
+  const void* source = cursor.operands[0];
+  if (!step.is_copy) {
+    std::byte* place = out != nullptr ? out : result.data();
+    reduce(step, cursor.operands.data(), count, {place, Store::cached});
+    source = place;
+  } else if (out != nullptr && out != source) {
+    copy_few(out, source, bytes);
   }
-  const void* source = out != nullptr ? out : local;
-  if (step.may_offer && bytes >= kLeastOffer && step.outlet->can_offer(source, bytes)) {
-    if (out != nullptr) combine(cursor, step, count, out, nullptr);
-    step.outlet->offer(source, bytes, header_);
-    return;
-  }
-  combine(cursor, step, count, step.outlet->slot(), out);
-  step.outlet->commit(bytes, header_);
+  if (step.outlet != nullptr) step.outlet->send_inline(source, bytes, header_);
 }
 
-// Stores the combination of the step's operands in one or two places (the second may be missing).
-void Execution::combine(const Cursor& cursor, const PlanStep& step, std::size_t count, void* first,
-                        void* second) {
-  int operands = step.operand_count();
-  if (operands == 1 && !step.finish && !step.scale) {
-    std::size_t bytes = count * size_of(plan_->type);
-    if (first != nullptr) copy(first, cursor.operands[0], bytes, plan_->streaming);
-    if (second != nullptr) copy(second, cursor.operands[0], bytes, plan_->streaming);
-    return;
+bool Execution::run_slice(Cursor& cursor, const PlanStep& step, std::size_t at, std::size_t count) {
+  if (!take_messages(cursor, step, at, count)) return false;
+  if (step.in) cursor.operands[static_cast<std::size_t>(step.own_position)] = address(step.in, at * element_);
+  std::byte* out = address(step.out, at * element_);
+  if (step.outlet == nullptr && step.operand_count == 1 && cursor.operands[0] == nullptr) {
+    step.inlets[0]->fetch(out);
+  } else if (step.outlet == nullptr) {
+    targets_.assign(1, {out, step.store});
+    combine(cursor, step, count);
+  } else if (!step.outlet->has_room() || !send(cursor, step, at, count)) {
+    return false;
   }
-  ReduceCall call{.operands = cursor.operands.data(),
-                  .operand_count = operands,
-                  .outputs = {first, second},
-                  .output_count = second != nullptr ? 2 : 1,
-                  .count = count,
-                  .scaled_operand = step.scale ? step.own_position : -1,
-                  .scalar = scalar_,
-                  .divisor = step.finish ? plan_->shape.ranks : 1,
-                  .streaming = plan_->streaming};
-  plan_->reduce(call);
+  for (Inlet* inlet : step.inlets) inlet->release();
+  return true;
+}
+
+// Whether the step's result can be stored where those who get it want it.
+bool Execution::has_landings(const Cursor& cursor, const PlanStep& step) {
+  return step.answers &&
+         std::none_of(cursor.landings.begin(),
+                      cursor.landings.begin() + static_cast<std::ptrdiff_t>(step.inlets.size()),
+                      [](const void* landing) { return landing == nullptr; });
+}
+
+// False when there is no room for the message.
+bool Execution::send(Cursor& cursor, const PlanStep& step, std::size_t at, std::size_t count) {
+  std::size_t bytes = count * element_;
+  Outlet& outlet = *step.outlet;
+  std::byte* out = address(step.out, at * element_);
+  targets_.clear();
+  if (has_landings(cursor, step)) {
+    targets_.push_back({out, step.store});
+    for (std::size_t i = 0; i < step.inlets.size(); ++i)
+      targets_.push_back({static_cast<std::byte*>(cursor.landings[i]), for_others_.store});
+    combine(cursor, step, count);
+    outlet.send_placed(bytes, header_);
+    return true;
+  }
+  const void* source = out != nullptr ? out : address(step.in, at * element_);
+  std::byte* landing = address(step.landing, at * element_);
+  if (step.may_offer && bytes >= kLeastOffer && outlet.can_offer(source, bytes, plan_->single_copy)) {
+    // The receivers still have the lines of what was offered here before.
+    if (out != nullptr) {
+      targets_.push_back({out, step.store == Store::streaming ? Store::streaming : for_others_.store});
+      combine(cursor, step, count);
+    }
+    outlet.offer(source, bytes, landing, header_);
+    return true;
+  }
+  if (!outlet.has_slot()) return false;
+  targets_.push_back({outlet.slot(), for_others_.store});
+  if (out != nullptr) targets_.push_back({out, step.store});
+  combine(cursor, step, count);
+  outlet.commit(bytes, landing, header_);
+  return true;
+}
+
+// The operands' combination, to all targets.
+void Execution::combine(Cursor& cursor, const PlanStep& step, std::size_t count) {
+  if (step.is_copy) return copy_to_targets(cursor.operands[0], count * element_);
+  bool in_one_pass =
+      targets_.size() <= 2 && std::none_of(targets_.begin(), targets_.end(),
+                                           [](const Target& to) { return to.store == Store::shared; });
+  if (!in_one_pass) return reduce_in_pieces(cursor, step, count);
+  reduce(step, cursor.operands.data(), count, targets_[0], targets_.size() == 2 ? targets_[1] : Target{});
+}
+
+void Execution::copy_to_targets(const void* from, std::size_t bytes) {
+  for (Target& to : targets_) {
+    if (to.data == from) continue;  // in place
+    switch (to.store) {
+      case Store::cached:
+        std::memcpy(to.data, from, bytes);
+        break;
+      case Store::streaming:
+        copy_streaming(to.data, from, bytes);
+        break;
+      case Store::shared:
+        copy_over_shared(to.data, from, bytes);
+        break;
+    }
+  }
+}
+
+void Execution::reduce(const PlanStep& step, const void* const* operands, std::size_t count, Target first,
+                       Target second) {
+  plan_->reduce({.operands = operands,
+                 .operand_count = step.operand_count,
+                 .outputs = {first.data, second.data},
+                 .output_count = second.data != nullptr ? 2 : 1,
+                 .count = count,
+                 .scaled_operand = step.scale ? step.own_position : -1,
+                 .scalar = scalar_,
+                 .divisor = step.finish ? plan_->shape.ranks : 1,
+                 .streaming = {first.store == Store::streaming, second.store == Store::streaming}});
+}
+
+// The result is made in this core's first cache, a piece at a time, and copied from there: the kernels store
+// to two places at most, and not as one should to lines that others hold.
+void Execution::reduce_in_pieces(Cursor& cursor, const PlanStep& step, std::size_t count) {
+  alignas(64) std::array<std::byte, kPiece> buffer;
+  auto cached = std::find_if(targets_.begin(), targets_.end(),
+                             [](const Target& to) { return to.store == Store::cached; });
+  for (std::size_t left = count * element_; left != 0;) {
+    std::size_t piece = std::min(kPiece, left);
+    std::byte* result = cached != targets_.end() ? cached->data : buffer.data();
+    reduce(step, cursor.operands.data(), piece / element_, {result});
+    copy_to_targets(result, piece);
+    for (int k = 0; k < step.operand_count; ++k) {
+      const void*& operand = cursor.operands[static_cast<std::size_t>(k)];
+      operand = static_cast<const std::byte*>(operand) + piece;
+    }
+    for (Target& to : targets_) to.data += piece;
+    left -= piece;
+  }
 }
 
 }  // namespace tutti

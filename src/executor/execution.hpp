@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
+#include <array>
 #include <exception>
 #include <vector>
 
@@ -23,6 +24,12 @@ struct Blocker {
   bool for_message = false;  // else for room
 };
 
+/// A place that a result is stored to.
+struct Target {
+  std::byte* data = nullptr;
+  Store store = Store::cached;
+};
+
 /// One run of a plan: resumable, so that one thread can drive many. Reused, it allocates nothing.
 class Execution {
  public:
@@ -30,8 +37,14 @@ class Execution {
   void start(const Plan& plan, const void* input, void* output, const CallHeader& header,
              std::uint64_t scalar);
 
+  /// To be called when the plan of the last run has gone.
+  void forget() { plan_ = nullptr; }
+
   /// Does what can be done now; true if anything moved. Throws CallMismatch.
-  bool progress();
+  bool progress() {
+    if (done_) return false;
+    return plan_->brief ? progress_brief() : progress_tracks();
+  }
 
   /// All steps have run and nobody reads this rank's buffers any more.
   bool done() const { return done_; }
@@ -41,28 +54,43 @@ class Execution {
 
  private:
   struct Cursor {
-    const PlanTrack* track = nullptr;
-    std::size_t step = 0;
-    std::size_t round = 0;
+    const PlanStep* begin = nullptr;  // of the track
+    const PlanStep* end = nullptr;
+    const PlanStep* step = nullptr;
+    std::size_t round = 0, rounds = 0;
     std::size_t arrived = 0;            // inlets of the step that have their message
     std::vector<const void*> operands;  // of the step, in order
-    bool done() const { return round >= track->rounds; }
+    std::vector<void*> landings;        // of its messages, if the step answers them; null: none
+    bool done() const { return round >= rounds; }
   };
 
+  void prepare(const Plan& plan);
+  bool progress_brief();
+  bool progress_tracks();
   bool advance(Cursor& cursor);
+  bool run_inline(Cursor& cursor, const PlanStep& step, std::size_t at, std::size_t count);
+  void combine_inline(const Cursor& cursor, const PlanStep& step, std::size_t count, std::byte* out);
   bool run_slice(Cursor& cursor, const PlanStep& step, std::size_t at, std::size_t count);
-  bool take_messages(Cursor& cursor, const PlanStep& step, std::size_t bytes);
-  void combine(const Cursor& cursor, const PlanStep& step, std::size_t count, void* first, void* second);
-  void send(const Cursor& cursor, const PlanStep& step, std::size_t count, const void* local, std::byte* out);
+  bool take_messages(Cursor& cursor, const PlanStep& step, std::size_t at, std::size_t count);
+  void combine(Cursor& cursor, const PlanStep& step, std::size_t count);
+  void copy_to_targets(const void* from, std::size_t bytes);
+  void reduce(const PlanStep& step, const void* const* operands, std::size_t count, Target first,
+              Target second = {});
+  void reduce_in_pieces(Cursor& cursor, const PlanStep& step, std::size_t count);
+  static bool has_landings(const Cursor& cursor, const PlanStep& step);
+  bool send(Cursor& cursor, const PlanStep& step, std::size_t at, std::size_t count);
   std::byte* address(const Range& range, std::size_t at) const;
   bool settled() const;
 
   const Plan* plan_ = nullptr;
-  const std::byte* input_ = nullptr;
-  std::byte* output_ = nullptr;
+  std::size_t element_ = 1;            // bytes
+  std::array<std::byte*, 4> bases_{};  // by Buffer
   std::vector<std::byte> scratch_;
   CallHeader header_;
   std::uint64_t scalar_ = 0;
+  std::vector<Target> targets_;  // of the slice at hand
+  StoreTuner::Choice for_others_;
+  StoreTuner::Clock::time_point started_;  // if that is timed
   std::vector<Cursor> cursors_;
   std::size_t track_count_ = 0;
   bool done_ = true;

@@ -11,10 +11,12 @@ Range in_bytes(Range range, std::size_t element) {
   return range;
 }
 
-PlanStep bind(const Step& step, const Schedule& schedule, const Plan& plan, MemoryLanes& lanes) {
+PlanStep bind(const Step& step, const Schedule& schedule, const Plan& plan, bool beyond_cache,
+              MemoryLanes& lanes) {
   std::size_t element = size_of(plan.type);
   PlanStep result{.in = in_bytes(step.in, element),
                   .out = in_bytes(step.out, element),
+                  .landing = in_bytes(step.landing, element),
                   .count = step.count,
                   .inlets = {},
                   .finish = step.finish && plan.kind == OperatorKind::avg && plan.shape.ranks > 1};
@@ -22,42 +24,81 @@ PlanStep bind(const Step& step, const Schedule& schedule, const Plan& plan, Memo
     result.inlets.push_back(&lanes.inlet(peer, step.from_lane));
     if (peer < plan.shape.rank) ++result.own_position;
   }
-  if (!step.to.empty()) result.outlet = &lanes.outlet(step.to, step.to_lane);
+  if (!step.to.empty()) {
+    result.outlet = &lanes.outlet(step.to, step.to_lane);
+    result.most_inline = result.outlet->most_inline();
+  }
   result.scale = plan.kind == OperatorKind::premul_sum && step.in.buffer == Buffer::input;
+  result.operand_count = static_cast<int>(result.inlets.size()) + (step.in ? 1 : 0);
+  result.answers = !step.to.empty() && step.to == step.from && step.out.buffer == Buffer::output;
+  // In place, these store to lines that they, or the step before, have just read.
+  bool over_what_was_read = plan.shape.in_place && (plan.shape.collective == Collective::all_to_all ||
+                                                    (is_reducing(plan.shape.collective) && step.in));
+  if (beyond_cache && !over_what_was_read) result.store = Store::streaming;
+  result.is_copy = result.operand_count == 1 && !result.finish && !result.scale;
   // What verify proved for stable sends: results stored in the output, and plain sends of a buffer.
   bool plain_send = !step.out && step.from.empty() && step.in.buffer != Buffer::scratch && !result.scale;
   result.may_offer = schedule.stable_sends && (step.out.buffer == Buffer::output || plain_send);
   return result;
 }
 
+// Shorter messages are stored alike, however often that is tried.
+constexpr std::size_t kLeastTuned = 4096;
+
+std::size_t most_bytes(const Shape& shape, DataType type) {
+  return std::max(input_count(shape), output_count(shape)) * size_of(type);
+}
+
+// Of this rank, which may share memory.
+std::size_t buffer_bytes(const Shape& shape, DataType type) {
+  std::size_t in = input_count(shape);
+  std::size_t out = output_count(shape);
+  return (shape.in_place ? std::max(in, out) : in + out) * size_of(type);
+}
+
 }  // namespace
+
+std::ptrdiff_t in_place_bytes(const Shape& shape, DataType type) {
+  auto offset = static_cast<std::ptrdiff_t>(in_place_offset(shape) * size_of(type));
+  return input_count(shape) > output_count(shape) ? offset : -offset;
+}
 
 std::unique_ptr<Plan> make_plan(const Schedule& schedule, const Shape& shape, Algorithm algorithm,
                                 DataType type, OperatorKind kind, MemoryLanes& lanes,
-                                const StorePolicy& policy) {
+                                const StorePolicy& policy, StoreTuner& tuner) {
   auto plan = std::make_unique<Plan>();
   plan->shape = shape;
+  plan->needs_input = input_count(shape) != 0;
+  plan->needs_output = output_count(shape) != 0;
+  plan->in_place_bytes = in_place_bytes(shape, type);
   plan->algorithm = algorithm;
   plan->type = type;
   plan->kind = kind;
   plan->reduce = reduce_function(type, kind);
   plan->scratch_bytes = schedule.scratch * size_of(type);
-  plan->streaming =
-      std::max(input_count(shape), output_count(shape)) * size_of(type) >= policy.streaming_from;
+  if (policy.for_others)
+    plan->for_others = *policy.for_others;
+  else if (std::min(most_bytes(shape, type), shape.slice * size_of(type)) >= kLeastTuned)
+    plan->tuner = &tuner;
+  bool beyond_cache = buffer_bytes(shape, type) > policy.cached_bytes / static_cast<std::size_t>(shape.ranks);
   for (const Track& track : schedule.tracks) {
     PlanTrack bound;
     for (const Step& step : track) {
       if (step.count == 0) continue;
       bound.rounds = std::max(bound.rounds, (step.count + shape.slice - 1) / shape.slice);
-      bound.steps.push_back(bind(step, schedule, *plan, lanes));
+      bound.steps.push_back(bind(step, schedule, *plan, beyond_cache, lanes));
       const PlanStep& last = bound.steps.back();
-      plan->most_operands = std::max(plan->most_operands, static_cast<std::size_t>(last.operand_count()));
+      plan->most_operands = std::max(plan->most_operands, static_cast<std::size_t>(last.operand_count));
       if (last.may_offer && last.outlet != nullptr &&
           std::find(plan->offering.begin(), plan->offering.end(), last.outlet) == plan->offering.end())
         plan->offering.push_back(last.outlet);
     }
     if (!bound.steps.empty()) plan->tracks.push_back(std::move(bound));
   }
+  plan->brief = plan->tracks.size() == 1 && plan->tracks[0].rounds == 1 &&
+                std::ranges::all_of(plan->tracks[0].steps, [&](const PlanStep& step) {
+                  return step.count * size_of(type) <= step.most_inline;
+                });
   return plan;
 }
 

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "algorithms/schedule.hpp"
+#include "executor/stores.hpp"
 #include "reduce/kernels.hpp"
 #include "reduce/types.hpp"
 #include "transport/memory_lane.hpp"
@@ -16,16 +17,19 @@ namespace tutti {
 
 /// A step with its lanes looked up and its offsets in bytes.
 struct PlanStep {
-  Range in, out;  // offsets in bytes
+  Range in, out, landing;  // offsets in bytes
   std::size_t count = 0;
   std::vector<Inlet*> inlets;
   int own_position = 0;  // of the local operand among all, in ascending order of rank
   Outlet* outlet = nullptr;
+  std::size_t most_inline = kInlineBytes;  // messages up to this size are sent by value
   bool finish = false;
-  bool scale = false;      // the local operand is input of a premul_sum
-  bool may_offer = false;  // what is sent stays as it is until it has been read
-
-  int operand_count() const { return static_cast<int>(inlets.size()) + (in ? 1 : 0); }
+  bool scale = false;  // the local operand is input of a premul_sum
+  int operand_count = 0;
+  bool is_copy = false;         // one operand, as it is
+  bool may_offer = false;       // what is sent stays as it is until it has been read
+  Store store = Store::cached;  // of what goes to the output
+  bool answers = false;         // goes to those it comes from, and may be stored in their landings
 };
 
 struct PlanTrack {
@@ -36,6 +40,9 @@ struct PlanTrack {
 /// Immutable once made; one Plan may be executed again and again, but by one Execution at a time.
 struct Plan {
   Shape shape;
+  CallHeader header;                  // what its messages say, without a sequence number
+  std::ptrdiff_t in_place_bytes = 0;  // from input to output, where the call is in place
+  bool needs_input = false, needs_output = false;
   Algorithm algorithm = Algorithm::direct;
   DataType type = DataType::float32;
   OperatorKind kind = OperatorKind::sum;
@@ -43,18 +50,20 @@ struct Plan {
   std::vector<PlanTrack> tracks;
   std::size_t scratch_bytes = 0;
   std::size_t most_operands = 1;
-  bool streaming = false;         // stores of this plan bypass the cache
-  std::vector<Outlet*> offering;  // outlets that may have offers under way at the end
+  bool brief = false;        // one track, and every message of it travels in one piece with its header
+  bool single_copy = false;  // receivers copy straight from the senders' buffers, whatever the process
+  Store for_others = Store::shared;  // how memory is stored that other ranks read
+  StoreTuner* tuner = nullptr;       // who decides that for each run, if anyone
+  std::vector<Outlet*> offering;     // outlets that may have offers under way at the end
 };
 
-/// When stores bypass the cache: for operations of at least so many bytes per rank (SIZE_MAX: never).
-struct StorePolicy {
-  std::size_t streaming_from = SIZE_MAX;
-};
+/// Bytes from the input's address to the output's in the in-place form.
+std::ptrdiff_t in_place_bytes(const Shape& shape, DataType type);
 
-/// Binds a schedule for shape.rank to the lanes. `shape.slice` is in elements of `type`.
+/// Binds a schedule for shape.rank to the lanes. `shape.slice` is in elements of `type`. `tuner` must live as
+/// long as the plan.
 std::unique_ptr<Plan> make_plan(const Schedule& schedule, const Shape& shape, Algorithm algorithm,
                                 DataType type, OperatorKind kind, MemoryLanes& lanes,
-                                const StorePolicy& policy);
+                                const StorePolicy& policy, StoreTuner& tuner);
 
 }  // namespace tutti

@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "executor/stream.hpp"
 
+#include "base/thread.hpp"
+
 namespace tutti {
 
-HostStream::HostStream() : thread_([this] { run(); }) {}
+HostStream::HostStream() : thread_(start_thread("tutti-stream", [this] { run(); })) {}
 
 HostStream::~HostStream() {
   {

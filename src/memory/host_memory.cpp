@@ -66,6 +66,16 @@ SharedMemory::~SharedMemory() {
   if (data_ != nullptr) munmap(data_, size_);
 }
 
+void SharedMemory::populate(std::size_t offset, std::size_t bytes) {
+#ifdef MADV_POPULATE_WRITE
+  auto page = static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
+  std::size_t begin = offset / page * page;
+  madvise(data_ + begin, offset + bytes - begin, MADV_POPULATE_WRITE);
+#else
+  (void)offset, (void)bytes;
+#endif
+}
+
 struct WindowTable::Entries {
   struct Buffer {
     std::uint64_t window;

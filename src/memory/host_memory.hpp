@@ -46,6 +46,10 @@ class SharedMemory {
   SharedMemory& operator=(const SharedMemory&) = delete;
   ~SharedMemory();
 
+  /// Makes the pages of a part present for writing; where the kernel cannot (before Linux 5.14), they come
+  /// one by one when they are used.
+  void populate(std::size_t offset, std::size_t bytes);
+
   std::byte* data() const { return data_; }
   std::size_t size() const { return size_; }
   /// To hand to another process; -1 for what was attached.

@@ -195,7 +195,6 @@ struct Kernel {
   using Lane = typename Codec::Lane;
   using D = hn::ScalableTag<Lane>;
   using V = hn::Vec<D>;
-
   static HWY_INLINE V Operand(D d, const ReduceCall& call, int k, const Element* from, V factor) {
     V v = Codec::Load(d, from);
     if constexpr (kKind == OperatorKind::premul_sum) {
@@ -206,9 +205,10 @@ struct Kernel {
     return v;
   }
 
-  static HWY_INLINE V Factor(D d, const ReduceCall& call) {
+  template <class AnyD>
+  static HWY_INLINE hn::Vec<AnyD> Factor(AnyD d, const ReduceCall& call) {
     if constexpr (kKind == OperatorKind::premul_sum) {
-      HWY_ALIGN Element elements[hn::MaxLanes(D())];
+      HWY_ALIGN Element elements[hn::MaxLanes(AnyD())];
       Element element;
       std::memcpy(&element, &call.scalar, sizeof element);
       for (std::size_t i = 0; i < hn::Lanes(d); ++i) elements[i] = element;
@@ -219,11 +219,43 @@ struct Kernel {
     }
   }
 
-  static HWY_INLINE V Finish(D d, const ReduceCall& call, V v) {
+  template <class AnyD>
+  static HWY_INLINE hn::Vec<AnyD> Finish(AnyD d, const ReduceCall& call, hn::Vec<AnyD> v) {
     if constexpr (kKind == OperatorKind::avg) {
       if (call.divisor != 1) return Divide(d, v, call.divisor);
     }
     return v;
+  }
+
+  // kCount elements from `at` on, in one short vector, by way of an aligned array: Highway takes the elements
+  // of vectors shorter than its shortest through a pointer to one, which must not lie at an odd address.
+  template <std::size_t kCount>
+  static HWY_INLINE void Few(const ReduceCall& call, std::size_t at) {
+    const hn::CappedTag<Lane, kCount> d;
+    HWY_ALIGN Element elements[kCount];
+    auto operand = [&](int k) {
+      std::memcpy(elements, static_cast<const Element*>(call.operands[k]) + at, sizeof elements);
+      auto v = Codec::Load(d, elements);
+      if constexpr (kKind == OperatorKind::premul_sum)
+        if (k == call.scaled_operand) v = Multiply(d, v, Factor(d, call));
+      return v;
+    };
+    auto sum = operand(0);
+    for (int k = 1; k < call.operand_count; ++k) sum = Combine<kKind>(d, sum, operand(k));
+    Codec::Store(Finish(d, call, sum), d, elements);
+    for (int j = 0; j < call.output_count; ++j)
+      std::memcpy(static_cast<Element*>(call.outputs[static_cast<std::size_t>(j)]) + at, elements,
+                  sizeof elements);
+  }
+
+  // Below a vector's length: 4, 2 and 1 at a time, as far as the instruction set has them.
+  static void Short(const ReduceCall& call) {
+    constexpr std::size_t kMost = HWY_MIN(hn::MaxLanes(D()), 4);
+    std::size_t at = 0;
+    for (; at + kMost <= call.count; at += kMost) Few<kMost>(call, at);
+    if constexpr (kMost == 4)
+      for (; at + 2 <= call.count; at += 2) Few<2>(call, at);
+    for (; at < call.count; ++at) Few<1>(call, at);
   }
 
   // Elements [at, at + n) with n below a vector: through arrays of a vector's size.
@@ -277,29 +309,31 @@ struct Kernel {
     return (reinterpret_cast<std::uintptr_t>(base) + element * sizeof(Element)) % bytes == 0;
   }
 
-  static void Run(const ReduceCall& call) {
+  static void Run(const ReduceCall& call) { return call.count <= 8 ? Short(call) : Long(call); }
+
+  static HWY_NOINLINE void Long(const ReduceCall& call) {
     const std::size_t lanes = hn::Lanes(D());
     std::size_t begin = 0;
-    bool streaming = call.streaming && call.count >= 4 * lanes;
-    if (streaming) {  // up to where the first output can be stored past the cache
-      while (begin < lanes && !AlignedAt(call.outputs[0], begin)) ++begin;
-      if (begin == lanes) {
-        begin = 0;
-        streaming = false;
-      }
+    const bool long_enough = call.count >= 4 * lanes;
+    std::array<bool, 2> stream = {call.streaming[0] && long_enough,
+                                  call.streaming[1] && long_enough && call.output_count == 2};
+    if (stream[0] || stream[1]) {  // up to where the one that is streamed can be stored past the cache
+      const void* streamed = call.outputs[stream[0] ? 0 : 1];
+      while (begin < lanes && !AlignedAt(streamed, begin)) ++begin;
+      if (begin == lanes) begin = 0;  // an odd address: no vector is aligned
       if (begin != 0) Partial(call, 0, begin);
+      for (std::size_t k = 0; k < stream.size(); ++k)
+        stream[k] = stream[k] && AlignedAt(call.outputs[k], begin);
     }
     const std::size_t end = begin + (call.count - begin) / lanes * lanes;
     if (end > begin) {
-      const std::array<bool, 2> stream = {
-          streaming, streaming && call.output_count == 2 && AlignedAt(call.outputs[1], begin)};
       if (call.operand_count == 2)
         Vectors<2>(call, begin, end, stream);
       else
         Vectors<0>(call, begin, end, stream);
     }
     if (end < call.count) Partial(call, end, call.count - end);
-    if (streaming) hwy::FlushStream();
+    if (stream[0] || stream[1]) hwy::FlushStream();
   }
 };
 

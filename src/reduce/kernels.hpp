@@ -16,11 +16,11 @@ struct ReduceCall {
   int operand_count = 0;
   std::array<void*, 2> outputs{};
   int output_count = 0;
-  std::size_t count = 0;     ///< elements
-  int scaled_operand = -1;   ///< premul_sum: this operand is multiplied by `scalar` first
-  std::uint64_t scalar = 0;  ///< in the element type
-  int divisor = 1;           ///< the result is divided by it (avg)
-  bool streaming = false;    ///< stores bypass the cache; they are fenced before the call returns
+  std::size_t count = 0;            ///< elements
+  int scaled_operand = -1;          ///< premul_sum: this operand is multiplied by `scalar` first
+  std::uint64_t scalar = 0;         ///< in the element type
+  int divisor = 1;                  ///< the result is divided by it (avg)
+  std::array<bool, 2> streaming{};  ///< by output: stores bypass the cache, fenced before the call returns
 };
 
 using ReduceFunction = void (*)(const ReduceCall&);
@@ -30,6 +30,11 @@ ReduceFunction reduce_function(DataType type, OperatorKind kind);
 
 /// memcpy with stores that bypass the cache, fenced before it returns.
 void copy_streaming(void* destination, const void* source, std::size_t bytes);
+
+/// memcpy into lines that another core's cache is likely to hold: writes whole lines where the processor can
+/// (x86: `rep movsb`), so that their old contents do not travel first. The data ends up in or near this
+/// core's cache.
+void copy_over_shared(void* destination, const void* source, std::size_t bytes);
 
 /// "AVX3", "AVX2", ...: what reduce_function chose.
 const char* kernel_target_name();

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "topology/machine.hpp"
 
+#include <hwloc.h>
 #include <sched.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -10,6 +11,35 @@
 #include <fstream>
 
 namespace tutti {
+
+namespace {
+
+// Not from sysconf(3): what it reads from the processor of a virtual machine is the host's (256 MiB seen
+// where the guest has 16).
+std::size_t read_last_level_cache_bytes() {
+  hwloc_topology_t machine = nullptr;
+  if (hwloc_topology_init(&machine) != 0) return 0;
+  hwloc_topology_set_all_types_filter(machine, HWLOC_TYPE_FILTER_KEEP_NONE);
+  hwloc_topology_set_cache_types_filter(machine, HWLOC_TYPE_FILTER_KEEP_ALL);
+  std::size_t bytes = 0;
+  if (hwloc_topology_load(machine) == 0) {
+    hwloc_bitmap_t cores = hwloc_bitmap_alloc();
+    if (hwloc_get_cpubind(machine, cores, HWLOC_CPUBIND_PROCESS) != 0)
+      hwloc_bitmap_copy(cores, hwloc_topology_get_allowed_cpuset(machine));
+    for (auto type : {HWLOC_OBJ_L2CACHE, HWLOC_OBJ_L3CACHE, HWLOC_OBJ_L4CACHE}) {
+      std::size_t level = 0;
+      for (hwloc_obj_t cache = nullptr;
+           (cache = hwloc_get_next_obj_covering_cpuset_by_type(machine, cores, type, cache)) != nullptr;)
+        level += cache->attr->cache.size;
+      if (level != 0) bytes = level;
+    }
+    hwloc_bitmap_free(cores);
+  }
+  hwloc_topology_destroy(machine);
+  return bytes;
+}
+
+}  // namespace
 
 int usable_cores() {
   cpu_set_t allowed;
@@ -24,9 +54,8 @@ int usable_cores() {
 }
 
 std::size_t last_level_cache_bytes() {
-  for (int level : {_SC_LEVEL4_CACHE_SIZE, _SC_LEVEL3_CACHE_SIZE, _SC_LEVEL2_CACHE_SIZE})
-    if (long bytes = sysconf(level); bytes > 0) return static_cast<std::size_t>(bytes);
-  return 0;
+  static const std::size_t kBytes = read_last_level_cache_bytes();
+  return kBytes;
 }
 
 std::string host_key() {

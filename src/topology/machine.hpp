@@ -10,7 +10,8 @@ namespace tutti {
 /// Processors that this process may run on at once: its affinity mask, cut to the cgroup's CPU quota.
 int usable_cores();
 
-/// Bytes of the last-level cache, 0 if unknown.
+/// Bytes of the last-level caches of the cores that this process may run on, together; 0 if unknown. Reads
+/// the machine on first use: some milliseconds.
 std::size_t last_level_cache_bytes();
 
 /// Two processes with equal keys can share memory: same kernel boot, same network name space (in which the

@@ -7,6 +7,9 @@ namespace tutti {
 namespace {
 
 constexpr std::size_t kPage = 4096;
+// Up to here a segment is small enough to have huge pages where the system gives them: of a larger, sparse
+// one they would make far more present than is used.
+constexpr int kFewRanks = 8;
 std::size_t to_pages(std::size_t bytes) { return (bytes + kPage - 1) / kPage * kPage; }
 
 struct Extents {
@@ -18,7 +21,9 @@ Extents extents(const SegmentLayout& layout) {
   auto lanes = static_cast<std::size_t>(layout.lanes);
   auto depth = static_cast<std::size_t>(layout.depth);
   Extents e{};
-  e.lane_bytes = sizeof(Tail) + depth * sizeof(Descriptor);
+  std::size_t units = static_cast<std::size_t>(layout.units) + MessageHead::units_for(layout.inlined);
+  std::size_t ring_bytes = (units * MessageHead::kUnit + alignof(Tail) - 1) / alignof(Tail) * alignof(Tail);
+  e.lane_bytes = sizeof(Tail) + ring_bytes;
   e.lanes_at = to_pages(n * sizeof(RankBoard));
   e.slots_at = e.lanes_at + to_pages(n * n * lanes * e.lane_bytes);
   e.multicasts_at = e.slots_at + n * n * lanes * depth * layout.slice;
@@ -30,6 +35,8 @@ Extents extents(const SegmentLayout& layout) {
 
 SegmentLayout segment_layout(int ranks, int lanes, bool one_process, std::size_t slice) {
   SegmentLayout layout{.ranks = ranks, .lanes = lanes, .one_process = one_process};
+  layout.units = ranks <= 16 ? 256 : ranks <= 32 ? 64 : 32;
+  layout.inlined = ranks <= 16 ? kInlineBytes : 96;
   layout.depth = ranks <= 8 ? 8 : ranks <= 16 ? 4 : 2;
   if (slice != 0)
     layout.slice = (slice + 63) / 64 * 64;
@@ -50,12 +57,13 @@ HostSegment::HostSegment(SharedMemory memory, const SegmentLayout& layout)
 }
 
 std::shared_ptr<HostSegment> HostSegment::create(const SegmentLayout& layout) {
-  SharedMemory memory = SharedMemory::create("tutti-segment", extents(layout).total, false);
+  SharedMemory memory =
+      SharedMemory::create("tutti-segment", extents(layout).total, layout.ranks <= kFewRanks);
   return std::shared_ptr<HostSegment>(new HostSegment(std::move(memory), layout));
 }
 
 std::shared_ptr<HostSegment> HostSegment::attach(const FileDescriptor& file, const SegmentLayout& layout) {
-  SharedMemory memory = SharedMemory::attach(file, false);
+  SharedMemory memory = SharedMemory::attach(file, layout.ranks <= kFewRanks);
   if (memory.size() < extents(layout).total)
     fail(ncclInvalidUsage,
          "the communicator's shared memory has {} bytes, this rank expects {}: TUTTI_SLICE must be the same "
@@ -72,28 +80,23 @@ std::size_t HostSegment::pair_lane(int source, int destination, int lane) const 
          static_cast<std::size_t>(lane);
 }
 
-RankBoard& HostSegment::board(int rank) const { return reinterpret_cast<RankBoard*>(data())[rank]; }
-
 Tail& HostSegment::tail(int source, int destination, int lane) const {
   return *reinterpret_cast<Tail*>(data() + lanes_at_ + pair_lane(source, destination, lane) * lane_bytes_);
 }
 
-Descriptor& HostSegment::descriptor(int source, int destination, int lane, std::uint64_t sequence) const {
-  auto* ring = reinterpret_cast<Descriptor*>(
-      data() + lanes_at_ + pair_lane(source, destination, lane) * lane_bytes_ + sizeof(Tail));
-  return ring[sequence & static_cast<std::uint64_t>(layout_.depth - 1)];
+std::byte* HostSegment::ring(int source, int destination, int lane) const {
+  return data() + lanes_at_ + pair_lane(source, destination, lane) * lane_bytes_ + sizeof(Tail);
 }
 
-std::size_t HostSegment::slot_offset(int source, int destination, int lane, std::uint64_t sequence) const {
-  auto depth = static_cast<std::uint64_t>(layout_.depth);
-  return slots_at_ + (pair_lane(source, destination, lane) * depth + sequence % depth) * layout_.slice;
+std::size_t HostSegment::slots_offset(int source, int destination, int lane) const {
+  return slots_at_ +
+         pair_lane(source, destination, lane) * static_cast<std::size_t>(layout_.depth) * layout_.slice;
 }
 
-std::size_t HostSegment::multicast_offset(int source, int lane, std::uint64_t sequence) const {
-  auto depth = static_cast<std::uint64_t>(layout_.depth);
+std::size_t HostSegment::multicast_slots_offset(int source, int lane) const {
   auto index = static_cast<std::size_t>(source) * static_cast<std::size_t>(layout_.lanes) +
                static_cast<std::size_t>(lane);
-  return multicasts_at_ + (index * depth + sequence % depth) * layout_.slice;
+  return multicasts_at_ + index * static_cast<std::size_t>(layout_.depth) * layout_.slice;
 }
 
 }  // namespace tutti

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
 // The memory that the ranks of a communicator on one host share: for every pair and lane a ring of
-// descriptors and slots, for every rank a doorbell and a notice board. One sparse file holds it all, whatever
+// messages and slots, for every rank a doorbell and a notice board. One sparse file holds it all, whatever
 // the number of ranks; pages exist from when they are first used.
 #pragma once
 #include <atomic>
@@ -20,7 +20,9 @@ struct SegmentLayout {
   int ranks = 1;
   int lanes = 1;
   std::size_t slice = 65536;  ///< bytes of a slot, a multiple of 64
-  int depth = 8;              ///< messages under way per lane, a power of two, at least 2
+  int units = 256;            ///< of a lane's ring, a power of two; see MessageHead
+  std::size_t inlined = 512;  ///< most bytes of a message that lies in the ring itself
+  int depth = 8;              ///< slots per lane, for the others
   bool crowded = false;       ///< more ranks than cores
   bool one_process =
       false;  ///< all ranks are threads of one process: messages are read from the sender's buffers
@@ -30,26 +32,54 @@ struct SegmentLayout {
 /// whole stays within some tens of MiB. `slice` 0: chosen.
 SegmentLayout segment_layout(int ranks, int lanes, bool one_process, std::size_t slice);
 
-enum class MessageKind : std::uint32_t { inlined, slot, address, window };
-
-/// One message on a lane: a cache line. `sequence` is stored last (release) and loaded first (acquire).
-struct alignas(64) Descriptor {
-  std::atomic<std::uint64_t> sequence;  // of the message, from 1
-  CallHeader header;
-  std::uint32_t bytes;
-  MessageKind kind;
-  union {
-    std::byte data[kInlineBytes];
-    struct {
-      std::uint64_t place;  // slot: offset in the segment; address: the address; window: offset in it
-      std::uint64_t window;
-    };
-  };
+enum class MessageKind : std::uint32_t {
+  none,  // not there yet
+  inlined,
+  slot,
+  memory,  // of the sender's, which the receiver can reach
+  remote,  // an address in the sender's process, from which the receiver copies
+  placed,  // in the receiver's memory, where it asked for it
 };
-static_assert(sizeof(Descriptor) == 64);
 
-/// How far the receiver has come: messages released. On a line of its own.
-struct alignas(64) Tail {
+/// A message on a lane: so many units of the lane's ring, one after the other, that this and what follows
+/// fit: its bytes if it is inlined, nothing if it is placed, else a MessagePlaces. Messages of a few bytes
+/// share a cache line.
+///
+/// `state` is stored last (release) and loaded first (acquire). Before that the sender clears the state of
+/// the message to come, so that whatever bytes lay there are not taken for one. A message may run over the
+/// end of the ring into some units that are there for this.
+struct MessageHead {
+  static constexpr std::size_t kUnit = 32;
+  std::atomic<std::uint64_t> state;  // kind and bytes; 0: no message
+  CallHeader header;
+
+  std::byte* data() { return reinterpret_cast<std::byte*>(this + 1); }
+  const std::byte* data() const { return reinterpret_cast<const std::byte*>(this + 1); }
+  static constexpr std::uint64_t state_of(MessageKind kind, std::size_t bytes) {
+    return static_cast<std::uint64_t>(kind) << 32 | bytes;
+  }
+  static constexpr std::uint64_t units_for(std::size_t bytes);
+};
+
+/// Memory of the sender's: an address in its process, or, if `window` is not 0, an offset in that window.
+struct MemoryPlace {
+  std::uint64_t place;
+  std::uint64_t window;
+};
+
+/// Where the bytes of a message are (of a slot, its offset in the segment), and where the answer belongs: all
+/// zero if nowhere.
+struct MessagePlaces {
+  MemoryPlace data;
+  MemoryPlace landing;
+};
+
+constexpr std::uint64_t MessageHead::units_for(std::size_t bytes) {
+  return (sizeof(MessageHead) + bytes + kUnit - 1) / kUnit;
+}
+
+/// How far the receiver has come: units released. On a line of its own.
+struct alignas(128) Tail {
   std::atomic<std::uint64_t> released;
 };
 
@@ -64,10 +94,26 @@ struct RankBoard {
     std::atomic<std::uint32_t> left;  // the rank has finalized the communicator
   } status;
   /// The last collective calls, by operation number modulo kCalls, so that ranks who wait can see who called
-  /// what.
-  struct Call {
-    std::atomic<std::uint64_t> call;
-    std::atomic<std::uint64_t> count;
+  /// what. One thread puts; others get the two words of one call, or nothing while they are being changed.
+  class Call {
+   public:
+    void put(const CallHeader& header) {
+      call_.store(0, std::memory_order_relaxed);  // who sees the new count no longer sees the old call
+      std::atomic_thread_fence(std::memory_order_release);
+      count_.store(header.count, std::memory_order_relaxed);
+      call_.store(header.call, std::memory_order_release);
+    }
+    std::optional<CallHeader> get() const {
+      std::uint64_t call = call_.load(std::memory_order_acquire);
+      std::uint64_t count = count_.load(std::memory_order_relaxed);
+      std::atomic_thread_fence(std::memory_order_acquire);
+      if (call == 0 || call_.load(std::memory_order_relaxed) != call) return std::nullopt;
+      return CallHeader{call, count};
+    }
+
+   private:
+    std::atomic<std::uint64_t> call_;
+    std::atomic<std::uint64_t> count_;
   };
   alignas(64) Call calls[kCalls];
 };
@@ -82,13 +128,16 @@ class HostSegment {
   std::byte* data() const { return memory_.data(); }
   int descriptor() const { return memory_.descriptor(); }
 
-  RankBoard& board(int rank) const;
+  RankBoard& board(int rank) const { return reinterpret_cast<RankBoard*>(data())[rank]; }
   Tail& tail(int source, int destination, int lane) const;
-  Descriptor& descriptor(int source, int destination, int lane, std::uint64_t sequence) const;
-  /// Offset of the slot of a message to one rank, by its sequence number.
-  std::size_t slot_offset(int source, int destination, int lane, std::uint64_t sequence) const;
-  /// Offset of the slot of a message to several ranks.
-  std::size_t multicast_offset(int source, int lane, std::uint64_t sequence) const;
+  /// The lane's ring of `units` units and the few behind them.
+  std::byte* ring(int source, int destination, int lane) const;
+  /// Makes the pages of a part present for writing, in one call instead of a fault for each.
+  void populate(std::size_t offset, std::size_t bytes) { memory_.populate(offset, bytes); }
+  /// Offset of the first of the `depth` slots for messages to one rank.
+  std::size_t slots_offset(int source, int destination, int lane) const;
+  /// The same for messages to several ranks.
+  std::size_t multicast_slots_offset(int source, int lane) const;
 
  private:
   HostSegment(SharedMemory memory, const SegmentLayout& layout);

@@ -24,39 +24,51 @@ struct CallHeader {
 
 /// A message that has arrived, readable where it is until it is released.
 struct ArrivedMessage {
-  const void* data = nullptr;
+  const void* data = nullptr;  ///< null: it lies in the sender's process and must be fetched
+  void* landing = nullptr;     ///< where the sender would have the answer, if it said so; `bytes` long
+  bool placed = false;         ///< the sender stored it in the landing that it was given; `data` is null
   std::size_t bytes = 0;
   CallHeader header;
 };
 
-/// Messages up to this size travel inside the cache line that announces them.
-inline constexpr std::size_t kInlineBytes = 32;
+/// No message that travels by value, behind the words that announce it, is longer than this.
+inline constexpr std::size_t kInlineBytes = 512;
 
 class Inlet {
  public:
   virtual ~Inlet() = default;
   /// The oldest message that has arrived and is not released, or false. May be called again before release.
   virtual bool peek(ArrivedMessage& message) = 0;
+  /// Copies the peeked message, whose data is null, here. Throws when the sender's process lets nobody read.
+  virtual void fetch(void* destination) = 0;
   /// Frees the peeked message.
   virtual void release() = 0;
   virtual int source() const = 0;
 };
 
+/// `landing`: memory of the sender's to which the receivers may store as many bytes as the message has, until
+/// they have answered it; or null. It is passed on to those who can reach it.
 class Outlet {
  public:
   virtual ~Outlet() = default;
   /// Whether one more message can be sent to all receivers now.
   virtual bool has_room() = 0;
-  /// With room: where to put the bytes of the next message (at most a slice; 64-byte aligned).
+  /// Whether a slot is free, too, which messages need that are neither inlined nor offered.
+  virtual bool has_slot() = 0;
+  /// With both: where to put the bytes of the next message (at most a slice; 64-byte aligned).
   virtual std::byte* slot() = 0;
   /// Sends the slot's first `bytes`.
-  virtual void commit(std::size_t bytes, const CallHeader& header) = 0;
-  /// Sends up to kInlineBytes by value.
+  virtual void commit(std::size_t bytes, void* landing, const CallHeader& header) = 0;
+  /// Up to how many bytes it is better to send by value than through a slot; at most kInlineBytes.
+  virtual std::size_t most_inline() const = 0;
+  /// Sends up to that many bytes by value.
   virtual void send_inline(const void* data, std::size_t bytes, const CallHeader& header) = 0;
-  /// Whether all receivers could read [data, data + bytes) in place.
-  virtual bool can_offer(const void* data, std::size_t bytes) = 0;
+  /// Whether all receivers could read [data, data + bytes) in place, or at least fetch it if `by_fetching`.
+  virtual bool can_offer(const void* data, std::size_t bytes, bool by_fetching) = 0;
   /// Sends memory that stays as it is until the receivers have read it (has_settled).
-  virtual void offer(const void* data, std::size_t bytes, const CallHeader& header) = 0;
+  virtual void offer(const void* data, std::size_t bytes, void* landing, const CallHeader& header) = 0;
+  /// Sends word that the bytes are in each receiver's landing.
+  virtual void send_placed(std::size_t bytes, const CallHeader& header) = 0;
   /// Whether everything offered has been read.
   virtual bool has_settled() = 0;
   virtual std::span<const int> destinations() const = 0;

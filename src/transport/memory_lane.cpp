@@ -4,178 +4,289 @@
 #include <algorithm>
 #include <cstring>
 
+#include "base/copy_few.hpp"
 #include "base/error.hpp"
+#include "memory/process_memory.hpp"
 
 namespace tutti {
 
-const std::byte* WindowMap::address(int rank, std::uint64_t window, std::size_t offset) {
+namespace {
+
+// The line of a message to come, which its receiver still has from the round before: fetched while this one
+// is under way, as many lines as this one has. So many units ahead, and not the next line or two, because the
+// receiver polls those.
+constexpr std::uint64_t kUnitsAhead = 8;
+constexpr std::size_t kLine = 64;
+
+// Up to here a message is sent by value to however many ranks.
+constexpr std::size_t kLeastMostInline = 96;
+
+void prefetch_to_write(const void* line) {
+#if defined(__x86_64__)
+  // __builtin_prefetch gives a plain read without -mprfchw. On processors without it this is a no-op.
+  asm volatile("prefetchw %0" : : "m"(*static_cast<const char*>(line)));
+#else
+  __builtin_prefetch(line, 1);
+#endif
+}
+
+}  // namespace
+
+std::byte* WindowMap::address(int rank, std::uint64_t window, std::size_t offset, std::size_t bytes) {
   auto& of_rank = mapped_[rank];
   auto found = of_rank.find(window);
   if (found == of_rank.end())
     found = of_rank.emplace(window, SharedMemory::attach(fetch_(rank, window), true)).first;
-  if (offset >= found->second.size())
-    fail(ncclInternalError, "rank {} names byte {} of a window of {}", rank, offset, found->second.size());
+  std::size_t size = found->second.size();
+  if (offset > size || bytes > size - offset)
+    fail(ncclInternalError, "rank {} names {} bytes at {} of a window of {}", rank, bytes, offset, size);
   return found->second.data() + offset;
 }
 
-// The sending end of a lane to one rank. Several outlets may use it: to this rank alone and to sets with it.
-struct MemoryLanes::SendState {
-  SendState(HostSegment& s, int from, int to, int number)
-      : segment(s),
-        source(from),
-        destination(to),
-        lane(number),
-        tail(s.tail(from, to, number)),
-        bell(s.board(to).bell, s.layout().crowded),
-        depth(static_cast<std::uint64_t>(s.layout().depth)) {}
+// Slots of one sender, used in turn: the one that was read longest ago is the one that other cores are
+// likeliest to have let go of. A slot is free when all who were sent its message have released it. The turn
+// starts with a few slots and grows when none of them is free: pages cost time when they are first used.
+struct MemoryLanes::SlotRing {
+  struct Reader {
+    SendState* send;
+    std::uint64_t sequence;
+  };
+  static constexpr std::size_t kFirst = 2;
+  SlotRing(HostSegment& host_segment, std::size_t first_offset)
+      : segment(host_segment),
+        offset(first_offset),
+        most(static_cast<std::size_t>(host_segment.layout().depth)) {}
 
   HostSegment& segment;
-  int source, destination, lane;
+  std::size_t offset;
+  std::size_t most;
+  std::vector<std::vector<Reader>> readers;  // by slot
+  std::size_t next = 0;
+
+  bool is_free(std::size_t slot);
+  bool has_free();
+  std::size_t next_offset() const { return offset + next * segment.layout().slice; }
+  std::vector<Reader>& take() {
+    std::vector<Reader>& taken = readers[next];
+    next = next + 1 < std::max(kFirst, readers.size()) ? next + 1 : 0;
+    return taken;
+  }
+};
+
+// The sending end of a lane to one rank. Several outlets may use it: to this rank alone and to sets with it.
+struct MemoryLanes::SendState {
+  SendState(HostSegment& segment, int source, int destination, int lane)
+      : tail(segment.tail(source, destination, lane)),
+        ring(segment.ring(source, destination, lane)),
+        bell(segment.board(destination).bell, segment.layout().crowded),
+        mask(static_cast<std::uint64_t>(segment.layout().units - 1)),
+        most_ahead(mask - MessageHead::units_for(segment.layout().inlined)),
+        slots(segment, segment.slots_offset(source, destination, lane)) {}
+
   Tail& tail;
+  std::byte* ring;
   Doorbell bell;
-  std::uint64_t depth;
-  std::uint64_t sent = 0;
+  std::uint64_t mask;          // of units in the ring
+  std::uint64_t most_ahead;    // units, so that the longest message and the head behind it have room
+  std::uint64_t sent = 0;      // units; at the end of a message they are its number for has_released
   std::uint64_t released = 0;  // as last seen: the receiver's line is read only when this is not enough
   std::uint64_t last_offer = 0;
+  SlotRing slots;
 
   bool has_released(std::uint64_t sequence) {
     if (released >= sequence) return true;
     released = tail.released.load(std::memory_order_acquire);
     return released >= sequence;
   }
-  bool has_room() { return sent < depth || has_released(sent + 1 - depth); }
+  bool has_room() { return sent <= most_ahead || has_released(sent - most_ahead); }
 
-  Descriptor& next() { return segment.descriptor(source, destination, lane, sent + 1); }
-  void publish(Descriptor& descriptor, std::size_t bytes, MessageKind kind, const CallHeader& header) {
-    descriptor.header = header;
-    descriptor.bytes = static_cast<std::uint32_t>(bytes);
-    descriptor.kind = kind;
-    descriptor.sequence.store(++sent, std::memory_order_release);
+  void send_inline(const void* data, std::size_t bytes, const CallHeader& header) {
+    send(MessageKind::inlined, bytes, data, bytes, header);
+  }
+  void send_places(const MessagePlaces& places, MessageKind kind, std::size_t bytes,
+                   const CallHeader& header) {
+    send(kind, bytes, &places, sizeof places, header);
+  }
+  void send_placed(std::size_t bytes, const CallHeader& header) {
+    send(MessageKind::placed, bytes, nullptr, 0, header);
+  }
+
+ private:
+  // `content`: what stands in the ring.
+  void send(MessageKind kind, std::size_t bytes, const void* content, std::size_t content_bytes,
+            const CallHeader& header) {
+    auto unit_at = [ring_start = ring, unit_mask = mask](std::uint64_t unit) {
+      return ring_start + (unit & unit_mask) * MessageHead::kUnit;
+    };
+    std::uint64_t end = sent + MessageHead::units_for(content_bytes);
+    auto& message = *reinterpret_cast<MessageHead*>(unit_at(sent));
+    auto& to_come = *reinterpret_cast<MessageHead*>(unit_at(end));
+    const std::byte* ahead = unit_at(end + kUnitsAhead);
+    sent = end;
+    copy_few(message.data(), content, content_bytes);
+    message.header = header;
+    to_come.state.store(0, std::memory_order_relaxed);
+    message.state.store(MessageHead::state_of(kind, bytes), std::memory_order_release);
+    for (std::size_t line = 0; line < content_bytes; line += kLine) prefetch_to_write(ahead + line);
     bell.ring();
   }
 };
 
-// The slots of messages to several ranks: a slot is free when all who were sent it have released it.
-struct MemoryLanes::MulticastState {
-  struct Reader {
-    SendState* send;
-    std::uint64_t sequence;
-  };
-  explicit MulticastState(int depth) : readers(static_cast<std::size_t>(depth)) {}
-  std::vector<std::vector<Reader>> readers;  // by slot
-  std::uint64_t sent = 0;
+bool MemoryLanes::SlotRing::is_free(std::size_t slot) {
+  std::vector<Reader>& waiting = readers[slot];
+  while (!waiting.empty() && waiting.back().send->has_released(waiting.back().sequence)) waiting.pop_back();
+  return waiting.empty();
+}
 
-  std::vector<Reader>& next() { return readers[(sent + 1) % readers.size()]; }
-  bool has_room() {
-    auto& waiting = next();
-    while (!waiting.empty() && waiting.back().send->has_released(waiting.back().sequence)) waiting.pop_back();
-    return waiting.empty();
-  }
-};
+bool MemoryLanes::SlotRing::has_free() {
+  if (next < readers.size() && is_free(next)) return true;
+  if (readers.size() == most) return false;
+  next = readers.size();
+  readers.emplace_back();
+  segment.populate(next_offset(), segment.layout().slice);
+  return true;
+}
 
 class MemoryLanes::MemoryInlet final : public Inlet {
  public:
   MemoryInlet(MemoryLanes& lanes, int source, int lane)
       : lanes_(lanes),
         source_(source),
-        lane_(lane),
         tail_(lanes.segment_->tail(source, lanes.rank_, lane)),
+        ring_(lanes.segment_->ring(source, lanes.rank_, lane)),
+        mask_(static_cast<std::uint64_t>(lanes.segment_->layout().units - 1)),
         bell_(lanes.segment_->board(source).bell, lanes.segment_->layout().crowded) {}
 
   bool peek(ArrivedMessage& message) override {
-    const Descriptor& descriptor = lanes_.segment_->descriptor(source_, lanes_.rank_, lane_, released_ + 1);
-    if (descriptor.sequence.load(std::memory_order_acquire) != released_ + 1) return false;
-    message.bytes = descriptor.bytes;
-    message.header = descriptor.header;
-    message.data = locate(descriptor);
+    const MessageHead& head = oldest();
+    std::uint64_t state = head.state.load(std::memory_order_acquire);
+    if (state == 0) return false;
+    message.bytes = static_cast<std::uint32_t>(state);
+    message.header = head.header;
+    auto kind = static_cast<MessageKind>(state >> 32);
+    if (kind == MessageKind::inlined) {
+      message.data = head.data();
+      peeked_units_ = MessageHead::units_for(message.bytes);
+    } else if (kind == MessageKind::placed) {
+      message.placed = true;
+      peeked_units_ = MessageHead::units_for(0);
+    } else {
+      MessagePlaces places = places_in(head);
+      message.data = locate(kind, places.data, message.bytes);
+      message.landing = reach(places.landing, message.bytes);
+      peeked_units_ = MessageHead::units_for(sizeof places);
+    }
     return true;
   }
 
+  void fetch(void* destination) override {
+    const MessageHead& head = oldest();
+    auto bytes = static_cast<std::uint32_t>(head.state.load(std::memory_order_relaxed));
+    copy_from_process(lanes_.processes_[static_cast<std::size_t>(source_)], destination,
+                      places_in(head).data.place, bytes);
+  }
+
   void release() override {
-    tail_.released.store(++released_, std::memory_order_release);
+    released_ += peeked_units_;
+    tail_.released.store(released_, std::memory_order_release);
     bell_.ring();
   }
 
   int source() const override { return source_; }
 
  private:
-  const void* locate(const Descriptor& descriptor) {
-    switch (descriptor.kind) {
-      case MessageKind::inlined:
-        return descriptor.data;
+  const MessageHead& oldest() const {
+    return *reinterpret_cast<const MessageHead*>(ring_ + (released_ & mask_) * MessageHead::kUnit);
+  }
+  static MessagePlaces places_in(const MessageHead& head) {
+    MessagePlaces places;
+    std::memcpy(&places, head.data(), sizeof places);
+    return places;
+  }
+  const void* locate(MessageKind kind, const MemoryPlace& data, std::size_t bytes) {
+    switch (kind) {
       case MessageKind::slot:
-        return lanes_.segment_->data() + descriptor.place;
-      case MessageKind::address:
-        return reinterpret_cast<const void*>(descriptor.place);
-      case MessageKind::window:
-        return lanes_.window_map_.address(source_, descriptor.window, descriptor.place);
+        return lanes_.segment_->data() + data.place;
+      case MessageKind::memory:
+        return reach(data, bytes);
+      case MessageKind::remote:
+        return nullptr;
+      default:
+        fail(ncclInternalError, "rank {} sent a message of an unknown kind", source_);
     }
-    fail(ncclInternalError, "rank {} sent a message of an unknown kind", source_);
+  }
+  void* reach(const MemoryPlace& memory, std::size_t bytes) {
+    if (memory.window == 0) return reinterpret_cast<void*>(memory.place);
+    return lanes_.window_map_.address(source_, memory.window, memory.place, bytes);
   }
 
   MemoryLanes& lanes_;
   int source_;
-  int lane_;
   Tail& tail_;
+  const std::byte* ring_;
+  std::uint64_t mask_;
   Doorbell bell_;
-  std::uint64_t released_ = 0;
+  std::uint64_t released_ = 0;  // units
+  std::uint64_t peeked_units_ = 0;
 };
 
 class MemoryLanes::MemoryOutlet final : public Outlet {
  public:
   MemoryOutlet(MemoryLanes& lanes, std::vector<int> destinations, int lane)
-      : lanes_(lanes), destinations_(std::move(destinations)), lane_(lane) {
+      : lanes_(lanes), destinations_(std::move(destinations)) {
     for (int destination : destinations_) {
       sends_.push_back(&lanes.send_state(destination, lane));
-      all_in_process_ = all_in_process_ && lanes.same_process_[static_cast<std::size_t>(destination)];
-      none_in_process_ = none_in_process_ && !lanes.same_process_[static_cast<std::size_t>(destination)];
+      bool same = lanes.processes_[static_cast<std::size_t>(destination)] ==
+                  lanes.processes_[static_cast<std::size_t>(lanes.rank_)];
+      all_in_process_ = all_in_process_ && same;
+      none_in_process_ = none_in_process_ && !same;
     }
-    if (sends_.size() > 1) multicast_ = lanes.multicasts_[static_cast<std::size_t>(lane)].get();
+    // To several ranks, long messages are cheaper written once and read from there.
+    std::size_t most = lanes.segment_->layout().inlined;
+    most_inline_ = std::min(most, std::max(kLeastMostInline, most / sends_.size()));
+    slots_ = sends_.size() == 1 ? &sends_[0]->slots : lanes.multicasts_[static_cast<std::size_t>(lane)].get();
   }
 
   bool has_room() override {
     for (SendState* send : sends_)
       if (!send->has_room()) return false;
-    return multicast_ == nullptr || multicast_->has_room();
+    return true;
   }
 
-  std::byte* slot() override { return lanes_.segment_->data() + slot_offset(); }
+  bool has_slot() override { return slots_->has_free(); }
+  std::byte* slot() override { return lanes_.segment_->data() + slots_->next_offset(); }
 
-  void commit(std::size_t bytes, const CallHeader& header) override {
-    std::size_t place = slot_offset();
-    auto* waiting = multicast_ == nullptr ? nullptr : &multicast_->next();
-    if (multicast_ != nullptr) ++multicast_->sent;
+  void commit(std::size_t bytes, void* landing, const CallHeader& header) override {
+    MessagePlaces places{{slots_->next_offset(), 0}, reachable(landing, bytes).value_or(MemoryPlace{})};
+    std::vector<SlotRing::Reader>& readers = slots_->take();
     for (SendState* send : sends_) {
-      if (waiting != nullptr) waiting->push_back({send, send->sent + 1});
-      Descriptor& descriptor = send->next();
-      descriptor.place = place;
-      send->publish(descriptor, bytes, MessageKind::slot, header);
+      send->send_places(places, MessageKind::slot, bytes, header);
+      readers.push_back({send, send->sent});
     }
   }
+
+  std::size_t most_inline() const override { return most_inline_; }
 
   void send_inline(const void* data, std::size_t bytes, const CallHeader& header) override {
-    for (SendState* send : sends_) {
-      Descriptor& descriptor = send->next();
-      std::memcpy(descriptor.data, data, bytes);
-      send->publish(descriptor, bytes, MessageKind::inlined, header);
-    }
+    for (SendState* send : sends_) send->send_inline(data, bytes, header);
   }
 
-  bool can_offer(const void* data, std::size_t bytes) override {
-    if (all_in_process_) return true;
-    return none_in_process_ && lanes_.windows_ && WindowTable::instance().find(data, bytes).has_value();
+  bool can_offer(const void* data, std::size_t bytes, bool by_fetching) override {
+    return by_fetching || reachable(data, bytes).has_value();
   }
 
-  void offer(const void* data, std::size_t bytes, const CallHeader& header) override {
-    WindowPlace place;
-    if (!all_in_process_) place = WindowTable::instance().find(data, bytes).value();
+  void offer(const void* data, std::size_t bytes, void* landing, const CallHeader& header) override {
+    auto place = reachable(data, bytes);
+    MessagePlaces places{place.value_or(MemoryPlace{reinterpret_cast<std::uintptr_t>(data), 0}),
+                         reachable(landing, bytes).value_or(MemoryPlace{})};
     for (SendState* send : sends_) {
-      Descriptor& descriptor = send->next();
-      descriptor.place = all_in_process_ ? reinterpret_cast<std::uintptr_t>(data) : place.offset;
-      descriptor.window = place.window;
-      send->publish(descriptor, bytes, all_in_process_ ? MessageKind::address : MessageKind::window, header);
+      send->send_places(places, place ? MessageKind::memory : MessageKind::remote, bytes, header);
       send->last_offer = send->sent;
     }
+  }
+
+  void send_placed(std::size_t bytes, const CallHeader& header) override {
+    for (SendState* send : sends_) send->send_placed(bytes, header);
   }
 
   bool has_settled() override {
@@ -187,26 +298,31 @@ class MemoryLanes::MemoryOutlet final : public Outlet {
   std::span<const int> destinations() const override { return destinations_; }
 
  private:
-  std::size_t slot_offset() const {
-    if (multicast_ != nullptr)
-      return lanes_.segment_->multicast_offset(lanes_.rank_, lane_, multicast_->sent + 1);
-    return lanes_.segment_->slot_offset(lanes_.rank_, destinations_[0], lane_, sends_[0]->sent + 1);
+  // How all receivers can reach memory of this rank's, if they can: threads by its address, others if it lies
+  // in a window.
+  std::optional<MemoryPlace> reachable(const void* data, std::size_t bytes) const {
+    if (data == nullptr) return std::nullopt;
+    if (all_in_process_) return MemoryPlace{reinterpret_cast<std::uintptr_t>(data), 0};
+    if (!none_in_process_ || !lanes_.windows_) return std::nullopt;
+    auto found = WindowTable::instance().find(data, bytes);
+    if (!found) return std::nullopt;
+    return MemoryPlace{found->offset, found->window};
   }
 
   MemoryLanes& lanes_;
   std::vector<int> destinations_;
-  int lane_;
   std::vector<SendState*> sends_;
-  MulticastState* multicast_ = nullptr;
+  SlotRing* slots_ = nullptr;
+  std::size_t most_inline_ = 0;
   bool all_in_process_ = true;
   bool none_in_process_ = true;
 };
 
-MemoryLanes::MemoryLanes(std::shared_ptr<HostSegment> segment, int rank, std::vector<bool> same_process,
+MemoryLanes::MemoryLanes(std::shared_ptr<HostSegment> segment, int rank, std::vector<pid_t> processes,
                          bool windows, WindowMap::Fetch fetch)
     : segment_(std::move(segment)),
       rank_(rank),
-      same_process_(std::move(same_process)),
+      processes_(std::move(processes)),
       windows_(windows),
       window_map_(std::move(fetch)) {
   const SegmentLayout& layout = segment_->layout();
@@ -215,7 +331,8 @@ MemoryLanes::MemoryLanes(std::shared_ptr<HostSegment> segment, int rank, std::ve
   inlets_.resize(ends);
   outlets_.resize(static_cast<std::size_t>(layout.lanes));
   for (int lane = 0; lane < layout.lanes; ++lane)
-    multicasts_.push_back(std::make_unique<MulticastState>(layout.depth));
+    multicasts_.push_back(
+        std::make_unique<SlotRing>(*segment_, segment_->multicast_slots_offset(rank, lane)));
 }
 
 MemoryLanes::~MemoryLanes() = default;

@@ -4,6 +4,8 @@
 // are read from the sender's buffers) and the shared_memory transport (processes of one host: messages go
 // through slots, or are read in place from buffers of ncclMemAlloc).
 #pragma once
+#include <sys/types.h>
+
 #include <functional>
 #include <memory>
 #include <mutex>
@@ -23,7 +25,7 @@ class WindowMap {
   using Fetch = std::function<FileDescriptor(int rank, std::uint64_t window)>;
   explicit WindowMap(Fetch fetch) : fetch_(std::move(fetch)) {}
   /// Blocks on first use of a window. Throws when it cannot be had.
-  const std::byte* address(int rank, std::uint64_t window, std::size_t offset);
+  std::byte* address(int rank, std::uint64_t window, std::size_t offset, std::size_t bytes);
 
  private:
   Fetch fetch_;
@@ -33,8 +35,9 @@ class WindowMap {
 /// One rank's ends of all its lanes in a segment.
 class MemoryLanes {
  public:
-  /// `same_process[r]`: rank r can read this rank's memory by address. `windows`: may use windows.
-  MemoryLanes(std::shared_ptr<HostSegment> segment, int rank, std::vector<bool> same_process, bool windows,
+  /// `processes`: ids of the ranks' processes; ranks of one process read each other's memory by address.
+  /// `windows`: may use windows.
+  MemoryLanes(std::shared_ptr<HostSegment> segment, int rank, std::vector<pid_t> processes, bool windows,
               WindowMap::Fetch fetch);
   ~MemoryLanes();
 
@@ -49,17 +52,17 @@ class MemoryLanes {
   class MemoryInlet;
   class MemoryOutlet;
   struct SendState;
-  struct MulticastState;
+  struct SlotRing;
   std::size_t end_index(int peer, int lane) const;
   SendState& send_state(int destination, int lane);
 
   std::shared_ptr<HostSegment> segment_;
   int rank_;
-  std::vector<bool> same_process_;
+  std::vector<pid_t> processes_;
   bool windows_;
   WindowMap window_map_;
   std::vector<std::unique_ptr<SendState>> sends_;                    // by destination and lane
-  std::vector<std::unique_ptr<MulticastState>> multicasts_;          // by lane
+  std::vector<std::unique_ptr<SlotRing>> multicasts_;                // by lane
   std::vector<std::unique_ptr<MemoryInlet>> inlets_;                 // by source and lane
   std::vector<std::vector<std::unique_ptr<MemoryOutlet>>> outlets_;  // by lane
 };

@@ -54,14 +54,15 @@ TEST_CASE("an abort from another thread ends a blocked call, here and on the oth
   std::vector<ncclResult_t> results(2);
   std::vector<std::thread> threads;
   for (std::size_t r = 0; r < 2; ++r)
-    threads.emplace_back([&, r] {
+    threads.emplace_back([&results, r, comm = ranks.comms[r]] {
       float x = 1;
-      results[r] = ncclAllReduce(&x, &x, 1, ncclFloat, ncclSum, ranks.comms[r], nullptr);
+      results[r] = ncclAllReduce(&x, &x, 1, ncclFloat, ncclSum, comm, nullptr);
     });
   // Rank 2 never calls. Whether the others are blocked already or not, they must return.
   CHECK(ncclCommAbort(ranks.comms[0]) == ncclSuccess);
-  ranks.comms[0] = nullptr;
   for (std::thread& thread : threads) thread.join();
+  ranks.comms[0] = nullptr;
+  CHECK(results[0] != ncclSuccess);
   CHECK(results[1] == ncclRemoteError);
   CHECK(says(ncclGetLastError(ranks.comms[1]), {"rank 0 aborted"}));
 }

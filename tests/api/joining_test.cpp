@@ -2,10 +2,14 @@
 //
 // How ranks find each other, and what happens when they do not.
 #include <atomic>
+#include <csignal>
+#include <filesystem>
+#include <fstream>
 #include <stdexcept>
 
 #include "support/catch.hpp"
 #include "support/ranks.hpp"
+#include "tutti/tutti.h"
 
 using support::Environment;
 using support::LocalRanks;
@@ -40,6 +44,33 @@ TEST_CASE("a join that nobody else comes to is ended by an abort") {
   REQUIRE(ncclCommInitRankConfig(&comm, 2, id, 0, &config) == ncclInProgress);
   CHECK(ncclCommAbort(comm) == ncclSuccess);  // returns at once, though rank 1 never comes
   CHECK(ncclCommAbort(comm) == ncclInvalidArgument);
+}
+
+TEST_CASE("the library's own threads leave the signals to the application's") {
+  LocalRanks ranks(2);
+  cudaStream_t stream = nullptr;
+  REQUIRE(tuttiStreamCreate(&stream) == ncclSuccess);
+  REQUIRE(tuttiStreamAddCallback(
+              stream, [](void*) {}, nullptr) == ncclSuccess);
+  REQUIRE(tuttiStreamSynchronize(stream) == ncclSuccess);  // its thread runs, under its name
+  int seen = 0;
+  for (const auto& thread : std::filesystem::directory_iterator("/proc/self/task")) {
+    std::ifstream status(thread.path() / "status");
+    std::string line, name;
+    std::uint64_t blocked = 0;
+    while (std::getline(status, line)) {
+      if (line.starts_with("Name:\t")) name = line.substr(6);
+      if (line.starts_with("SigBlk:\t")) blocked = std::stoull(line.substr(8), nullptr, 16);
+    }
+    auto blocks = [blocked](int signal) { return ((blocked >> (signal - 1)) & 1) != 0; };
+    if (!name.starts_with("tutti-")) continue;
+    INFO(name);
+    ++seen;
+    for (int signal : {SIGINT, SIGTERM, SIGALRM, SIGCHLD, SIGUSR1}) CHECK(blocks(signal));
+    for (int signal : {SIGSEGV, SIGBUS, SIGPROF}) CHECK_FALSE(blocks(signal));
+  }
+  CHECK(seen >= 2);  // the service's and the stream's
+  CHECK(tuttiStreamDestroy(stream) == ncclSuccess);
 }
 
 TEST_CASE("split orders ranks by key, gives NULL without a colour, and nests") {

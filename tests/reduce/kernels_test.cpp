@@ -73,7 +73,7 @@ bool is_right(const Case& c, std::mt19937& random) {
   call.outputs = {outputs[0].data() + kGuard + c.shift, outputs[1].data() + kGuard};
   call.output_count = c.two_outputs ? 2 : 1;
   call.count = c.count;
-  call.streaming = c.streaming;
+  call.streaming = {c.streaming, c.streaming};
   call.divisor = c.kind == OperatorKind::avg ? c.operands : 1;
   if (c.kind == OperatorKind::premul_sum) {
     call.scaled_operand = 0;
