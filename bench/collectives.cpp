@@ -11,11 +11,6 @@ namespace {
 constexpr std::array kNames = {"all_reduce", "all_gather", "reduce_scatter", "broadcast", "reduce",
                                "alltoall",   "gather",     "scatter",        "sendrecv"};
 
-bool has_blocks(Kind kind) {
-  return kind == Kind::all_gather || kind == Kind::reduce_scatter || kind == Kind::alltoall ||
-         kind == Kind::gather || kind == Kind::scatter;
-}
-
 bool sends(const Problem& p) {
   return p.rank == p.root || (p.kind != Kind::broadcast && p.kind != Kind::scatter);
 }
@@ -29,6 +24,11 @@ std::size_t times(std::size_t count, int ranks) { return count * static_cast<std
 
 Kind kind_named(const std::string& name) {
   return static_cast<Kind>(std::find(kNames.begin(), kNames.end(), name) - kNames.begin());
+}
+const char* name_of(Kind kind) { return kNames[static_cast<std::size_t>(kind)]; }
+bool has_blocks(Kind kind) {
+  return kind == Kind::all_gather || kind == Kind::reduce_scatter || kind == Kind::alltoall ||
+         kind == Kind::gather || kind == Kind::scatter;
 }
 bool has_root(Kind kind) {
   return kind == Kind::broadcast || kind == Kind::reduce || kind == Kind::gather || kind == Kind::scatter;
@@ -95,34 +95,6 @@ void prepare(const Problem& p, const Buffers& buffers) {
   auto period = reduces(p.kind) ? values::reduction_input(p.type, p.op, p.rank, p.ranks)
                                 : values::plain_input(p.type, p.rank);
   values::fill(call.send, period, element, 0, send_elements(p.kind, p.count, p.ranks));
-}
-
-ncclResult_t launch(const Problem& p, const Buffers& buffers, ncclRedOp_t op, ncclComm_t comm) {
-  Buffers b = arguments(p, buffers);
-  switch (p.kind) {
-    case Kind::all_reduce:
-      return ncclAllReduce(b.send, b.receive, p.count, p.type, op, comm, nullptr);
-    case Kind::all_gather:
-      return ncclAllGather(b.send, b.receive, p.count, p.type, comm, nullptr);
-    case Kind::reduce_scatter:
-      return ncclReduceScatter(b.send, b.receive, p.count, p.type, op, comm, nullptr);
-    case Kind::broadcast:
-      return ncclBroadcast(b.send, b.receive, p.count, p.type, p.root, comm, nullptr);
-    case Kind::reduce:
-      return ncclReduce(b.send, b.receive, p.count, p.type, op, p.root, comm, nullptr);
-    case Kind::alltoall:
-      return ncclAlltoAll(b.send, b.receive, p.count, p.type, comm, nullptr);
-    case Kind::gather:
-      return ncclGather(b.send, b.receive, p.count, p.type, p.root, comm, nullptr);
-    case Kind::scatter:
-      return ncclScatter(b.send, b.receive, p.count, p.type, p.root, comm, nullptr);
-    case Kind::sendrecv:
-      break;
-  }
-  ncclGroupStart();
-  ncclSend(b.send, p.count, p.type, (p.rank + 1) % p.ranks, comm, nullptr);
-  ncclRecv(b.receive, p.count, p.type, (p.rank - 1 + p.ranks) % p.ranks, comm, nullptr);
-  return ncclGroupEnd();
 }
 
 std::size_t check(const Problem& p, const Buffers& buffers) {

@@ -18,9 +18,13 @@ enum class Kind {
   scatter,
   sendrecv
 };
+inline constexpr int kKindCount = 9;
 
 /// The kind of "all_reduce" etc.; the name is known to be right (it comes from the build).
 Kind kind_named(const std::string& name);
+const char* name_of(Kind kind);
+/// Whether one of the buffers holds a block per rank.
+bool has_blocks(Kind kind);
 bool has_root(Kind kind);
 bool reduces(Kind kind);
 
@@ -57,8 +61,6 @@ Buffers arguments(const Problem& problem, const Buffers& buffers);
 
 /// Writes this rank's input, and rubbish where output will be.
 void prepare(const Problem& problem, const Buffers& buffers);
-/// Calls the library. `op` is the operator for problem.op on this communicator.
-ncclResult_t launch(const Problem& problem, const Buffers& buffers, ncclRedOp_t op, ncclComm_t comm);
 /// Elements of this rank's output that are wrong.
 std::size_t check(const Problem& problem, const Buffers& buffers);
 /// Whether the in-place form means anything for the kind.

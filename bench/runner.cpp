@@ -6,6 +6,8 @@
 #include <functional>
 #include <new>
 
+#include "launch.hpp"
+
 namespace bench {
 namespace {
 
