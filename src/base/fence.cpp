@@ -25,4 +25,9 @@ void heavy_fence() {
     std::atomic_thread_fence(std::memory_order_seq_cst);
 }
 
+void heavy_fence_across_processes() {
+  heavy_fence();
+  syscall(SYS_membarrier, MEMBARRIER_CMD_GLOBAL, 0, 0);
+}
+
 }  // namespace tutti

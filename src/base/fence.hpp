@@ -23,4 +23,8 @@ inline void light_fence() {
 /// Between the store and the load of the other side, in another thread of this process.
 void heavy_fence();
 
+/// The same towards threads of all processes: takes milliseconds. Where the kernel does not have it, it is
+/// heavy_fence(), and what a thread of another process has just stored may not be seen.
+void heavy_fence_across_processes();
+
 }  // namespace tutti

@@ -63,7 +63,7 @@ void Batch::run(const Operation& operation, const Plan& plan) {
   try {
     execution.start(plan, operation.input, operation.output, communicator_.announce(plan),
                     operation.op.scalar);
-    finished = poll(execution, communicator_.spins());
+    if (Reach reach = communicator_.reach()) finished = poll(execution, communicator_.spins());
   } catch (const CallMismatch& mismatch) {
     adopt(operation);
     end_with_mismatch(mismatch);
@@ -77,7 +77,13 @@ void Batch::run(const Operation& operation, const Plan& plan) {
     Work* work = this;
     drive({&work, 1});
   }
-  if (error_) std::rethrow_exception(error_);
+  throw_error();
+}
+
+void Batch::throw_error() {
+  if (!error_) return;
+  communicator_.wait_for_retreat();
+  std::rethrow_exception(error_);
 }
 
 // Makes the operation, which the first chain's execution is in the midst of, the batch's only one.
@@ -121,6 +127,8 @@ bool Batch::progress() {
   bool moved = false;
   try {
     if (communicator_.health().is_broken()) communicator_.health().check();
+    Reach reach = communicator_.reach();
+    if (!reach) return false;  // the news of what failed is on its way
     for (std::size_t i = 0; i < used_; ++i) {
       Chain& chain = *chains_[i];
       if (chain.execution.done()) continue;
@@ -220,7 +228,7 @@ void Batch::stalled(std::chrono::milliseconds since) {
 static void finish(Batch& batch) {
   Work* work = &batch;
   drive({&work, 1});
-  if (batch.error()) std::rethrow_exception(batch.error());
+  batch.throw_error();
 }
 
 void execute(const Launch& launch) {
@@ -239,8 +247,13 @@ void execute(std::span<const Launch> launches) {
     works.push_back(&launch.communicator->batch());
   }
   drive(works);
-  for (const Launch& launch : launches)
-    if (auto error = launch.communicator->batch().error()) std::rethrow_exception(error);
+  std::exception_ptr first_error;
+  for (const Launch& launch : launches) try {
+      launch.communicator->batch().throw_error();
+    } catch (...) {
+      if (!first_error) first_error = std::current_exception();
+    }
+  if (first_error) std::rethrow_exception(first_error);
 }
 
 void execute(Communicator& communicator, const Operation& operation) {

@@ -26,8 +26,8 @@ class Batch final : public Work {
   void stalled(std::chrono::milliseconds since) override;
   Doorbell bell() const override { return communicator_.bell(); }
   int spins() const override { return communicator_.spins(); }
-  /// What ended the batch before its time, if anything.
-  std::exception_ptr error() const { return error_; }
+  /// Throws what ended the batch before its time, if anything has, once the buffers are the caller's again.
+  void throw_error();
 
  private:
   struct Chain {

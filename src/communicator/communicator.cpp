@@ -18,6 +18,8 @@ namespace {
 
 // A program with very many different counts would otherwise collect plans for ever.
 constexpr std::size_t kMostPlans = 4096;
+constexpr std::chrono::microseconds kRetreatLook{50};
+constexpr std::chrono::milliseconds kLongestRetreat{100};
 
 // No slot bounds a message that is copied once; with longer ones system calls are few.
 constexpr std::size_t kSingleCopySlice = 1 << 20;
@@ -204,6 +206,8 @@ void Communicator::join() {
   }
   health_->attach(segment, options_.rank);
   board_ = &segment->board(options_.rank);
+  common_ = &segment->common();
+  for (int pid : pids) in_this_process_.push_back(pid == own.pid);
   std::vector<std::string> sockets;
   for (const RankInfo& info : infos) sockets.push_back(info.socket);
   lanes_ = std::make_unique<MemoryLanes>(
@@ -248,6 +252,22 @@ void Communicator::watch_processes(const std::vector<int>& pids) {
 void Communicator::break_everywhere(ncclResult_t code, const std::string& reason) {
   health_->fail(code, reason);
   control_->announce_failure(rank(), code, reason);
+}
+
+void Communicator::wait_for_retreat() {
+  if (std::exchange(retreated_, true)) return;
+  common_->failed.store(1);
+  bool one_process = std::ranges::find(in_this_process_, false) == in_this_process_.end();
+  one_process ? heavy_fence() : heavy_fence_across_processes();
+  auto start = std::chrono::steady_clock::now();
+  for (int r = 0; r < ranks(); ++r) {
+    bool stuck = false;
+    while (lanes_->segment().board(r).status.reaching.load(std::memory_order_acquire) != 0 && !stuck) {
+      std::this_thread::sleep_for(kRetreatLook);
+      stuck = !in_this_process_[static_cast<std::size_t>(r)] &&
+              std::chrono::steady_clock::now() - start > kLongestRetreat;
+    }
+  }
 }
 
 void Communicator::finalize() {

@@ -55,6 +55,25 @@ struct CommunicatorOptions {
   std::shared_ptr<JoinAbort> join_abort;  ///< may be null
 };
 
+/// While it lives, a rank may read and write the buffers of others as their messages say, if it says so: not
+/// any more once the operation of one of them has failed, who may give its buffers away then.
+class Reach {
+ public:
+  Reach(RankBoard& board, const CommonBoard& common) : reaching_(board.status.reaching) {
+    reaching_.store(1, std::memory_order_relaxed);
+    light_fence();
+    allowed_ = common.failed.load(std::memory_order_acquire) == 0;
+  }
+  ~Reach() { reaching_.store(0, std::memory_order_release); }
+  Reach(const Reach&) = delete;
+  Reach& operator=(const Reach&) = delete;
+  explicit operator bool() const { return allowed_; }
+
+ private:
+  std::atomic<std::uint32_t>& reaching_;
+  bool allowed_;
+};
+
 /// One rank of a communicator. Operations run one batch after the other, in the order in which they were
 /// issued (take_turn), on whatever thread executes them; different communicators are independent.
 class Communicator : public std::enable_shared_from_this<Communicator> {
@@ -103,6 +122,11 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   const Plan* plan_of_repeated(const Operation& operation) const;
   /// What the messages of the operation say; a collective is given its number and put on the notice board.
   CallHeader announce(const Plan& plan);
+  Reach reach() const { return {*board_, *common_}; }
+  /// After an operation of this rank has failed, before its caller learns of it: when this returns, no other
+  /// rank reads or writes this rank's buffers any more. Waits for slices that are being copied, and 0.1 s at
+  /// most for those of another process: it may have been stopped or killed at that point.
+  void wait_for_retreat();
   Batch& batch() { return *batch_; }
   Doorbell bell() const { return lanes_->doorbell(options_.rank); }
   int spins() const { return spins_; }
@@ -151,6 +175,9 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   std::shared_ptr<Control> control_;
   std::unique_ptr<MemoryLanes> lanes_;
   RankBoard* board_ = nullptr;  // this rank's, in the segment
+  CommonBoard* common_ = nullptr;
+  std::vector<bool> in_this_process_;  // by rank
+  bool retreated_ = false;             // the others have, from this rank's buffers
   AlgorithmFilter filter_;
   CostParameters costs_;
   StorePolicy store_policy_;

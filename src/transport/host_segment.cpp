@@ -24,7 +24,7 @@ Extents extents(const SegmentLayout& layout) {
   std::size_t units = static_cast<std::size_t>(layout.units) + MessageHead::units_for(layout.inlined);
   std::size_t ring_bytes = (units * MessageHead::kUnit + alignof(Tail) - 1) / alignof(Tail) * alignof(Tail);
   e.lane_bytes = sizeof(Tail) + ring_bytes;
-  e.lanes_at = to_pages(n * sizeof(RankBoard));
+  e.lanes_at = to_pages(sizeof(CommonBoard) + n * sizeof(RankBoard));
   e.slots_at = e.lanes_at + to_pages(n * n * lanes * e.lane_bytes);
   e.multicasts_at = e.slots_at + n * n * lanes * depth * layout.slice;
   e.total = e.multicasts_at + n * lanes * depth * layout.slice;

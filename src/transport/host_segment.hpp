@@ -91,7 +91,8 @@ struct RankBoard {
     std::atomic<std::uint32_t> sleeping;  // whether ringing is needed
   } bell;
   struct alignas(64) Status {
-    std::atomic<std::uint32_t> left;  // the rank has finalized the communicator
+    std::atomic<std::uint32_t> left;      // the rank has finalized the communicator
+    std::atomic<std::uint32_t> reaching;  // a thread of this rank may be in the buffers of other ranks
   } status;
   /// The last collective calls, by operation number modulo kCalls, so that ranks who wait can see who called
   /// what. One thread puts; others get the two words of one call, or nothing while they are being changed.
@@ -118,6 +119,11 @@ struct RankBoard {
   alignas(64) Call calls[kCalls];
 };
 
+/// Of the communicator as a whole, on a line of its own.
+struct alignas(64) CommonBoard {
+  std::atomic<std::uint32_t> failed;  // some rank's operation has: nobody may go into others' buffers now
+};
+
 class HostSegment {
  public:
   /// By the first of the ranks; the others attach, or share the object when they are in the same process.
@@ -128,7 +134,10 @@ class HostSegment {
   std::byte* data() const { return memory_.data(); }
   int descriptor() const { return memory_.descriptor(); }
 
-  RankBoard& board(int rank) const { return reinterpret_cast<RankBoard*>(data())[rank]; }
+  CommonBoard& common() const { return *reinterpret_cast<CommonBoard*>(data()); }
+  RankBoard& board(int rank) const {
+    return reinterpret_cast<RankBoard*>(data() + sizeof(CommonBoard))[rank];
+  }
   Tail& tail(int source, int destination, int lane) const;
   /// The lane's ring of `units` units and the few behind them.
   std::byte* ring(int source, int destination, int lane) const;

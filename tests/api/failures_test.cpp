@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
 // Ranks that disagree, leave, abort or stand still.
+#include <sys/mman.h>
+
 #include <functional>
 
 #include "support/catch.hpp"
@@ -65,6 +67,30 @@ TEST_CASE("an abort from another thread ends a blocked call, here and on the oth
   CHECK(results[0] != ncclSuccess);
   CHECK(results[1] == ncclRemoteError);
   CHECK(says(ncclGetLastError(ranks.comms[1]), {"rank 0 aborted"}));
+}
+
+TEST_CASE("no other thread uses the buffers of a call that has failed") {
+  constexpr std::size_t kBytes = 64 << 20;
+  for (int delay = 0; delay < 24; ++delay) {
+    LocalRanks ranks(3);
+    std::vector<std::thread> threads;
+    for (ncclComm_t comm : ranks.comms)
+      threads.emplace_back([comm] {
+        // Memory that is gone at once, so that a late access is a fault.
+        auto map = [] {
+          return mmap(nullptr, kBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+        };
+        void* input = map();
+        void* output = map();
+        ncclAllReduce(input, output, kBytes / 4, ncclFloat, ncclSum, comm, nullptr);
+        munmap(input, kBytes);
+        munmap(output, kBytes);
+      });
+    std::this_thread::sleep_for(std::chrono::milliseconds(delay));
+    CHECK(ncclCommAbort(ranks.comms[1]) == ncclSuccess);
+    for (std::thread& thread : threads) thread.join();
+    ranks.comms[1] = nullptr;
+  }
 }
 
 TEST_CASE("waiting for a rank that has left is an error, not a hang") {
