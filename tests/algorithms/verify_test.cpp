@@ -135,6 +135,44 @@ TEST_CASE("verify refuses steps outside of their buffers, writes to the input, a
   CHECK(!verify(twice, shape).empty());
 }
 
+TEST_CASE("verify refuses landings that are wrong, that race, or that are no output", "[mutation]") {
+  Shape shape = all_reduce_of(3, 12);
+  VerifyOptions pushed{.push_stride = 1};
+  const auto schedules = schedules_of(Algorithm::direct, shape);
+  CHECK(verify(schedules, shape, pushed) == "");
+
+  // Rank 1 says that the second shard belongs where the third does.
+  auto elsewhere = schedules;
+  Step& give = elsewhere[1].tracks[0][0];
+  give.landing.offset = (give.landing.offset + 4) % 12;
+  CHECK(verify(elsewhere, shape) == "");
+  CHECK(!verify(elsewhere, shape, pushed).empty());
+
+  // What arrives is not taken as it is, but finished once more.
+  auto worked_on = schedules;
+  worked_on[1].tracks[2][0].finish = true;
+  CHECK(says(verify(worked_on, shape, pushed), {"works on a result that was stored in its output"}));
+
+  // Taken to another place than it was stored at.
+  auto moved = schedules;
+  std::swap(moved[1].tracks[2][0].out, moved[1].tracks[2][1].out);
+  CHECK(says(verify(moved, shape, pushed), {"receives elsewhere"}));
+
+  // Rank 1 reads its output where a landing is, unordered with who stores there.
+  auto raced = schedules;
+  Step peek{.in = give.landing, .from = {}, .out = {Buffer::scratch, 0}, .to = {}, .count = 2};
+  peek.in.offset = schedules[1].tracks[0][0].landing.offset;
+  raced[1].scratch = 2;
+  raced[1].tracks[0].insert(raced[1].tracks[0].begin(),
+                            {.in = {Buffer::input, 0}, .from = {}, .out = peek.in, .to = {}, .count = 2});
+  raced[1].tracks[0].push_back(peek);
+  CHECK(says(verify(raced, shape, pushed), {"race"}));
+
+  auto no_output = schedules;
+  no_output[1].tracks[0][0].landing.buffer = Buffer::input;
+  CHECK(says(verify(no_output, shape, pushed), {"a landing that is no output"}));
+}
+
 TEST_CASE("rounds must not mix elements of one buffer at different offsets", "[mutation]") {
   // One step copies the whole, the next a part from its middle: in round j the second reads what round j+k
   // writes.
