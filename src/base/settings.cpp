@@ -62,14 +62,16 @@ constexpr std::array kSettings{
             "ranks "
             "and by whether they share their memory. Must be the same on all ranks."},
     Setting{"TUTTI_WINDOWS", "1",
-            "Whether buffers of ncclMemAlloc are read in place by ranks of other processes (0: staged like "
-            "others)."},
+            "Whether buffers of ncclMemAlloc are read and written in place by ranks of other processes (0: "
+            "staged like others)."},
     Setting{"TUTTI_SINGLE_COPY", "auto",
             "Bytes of a message from which its receiver copies it straight out of the sender's process "
             "(process_vm_readv) instead of through shared memory: auto, never or a size. Must be the same on "
             "all ranks."},
     Setting{"TUTTI_STREAMING", "auto",
-            "Stores that bypass the cache: auto (large operations), always or never."},
+            "Stores that bypass the cache: auto (outputs beyond the last-level caches; and where other ranks "
+            "read "
+            "what is stored, if trials now and then show it to be faster), always or never."},
 };
 
 std::string lower(std::string text) {

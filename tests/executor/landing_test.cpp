@@ -133,10 +133,10 @@ Outcome run(const Job& job) {
     for (Rank& rank : ranks) rank.execution.progress();
   for (Rank& rank : ranks) {
     REQUIRE(rank.execution.done());
+    auto n = static_cast<std::size_t>(job.ranks);
     for (std::size_t i = 0; i < job.count; ++i) {
-      auto n = static_cast<std::size_t>(job.ranks);
-      outcome.right =
-          outcome.right && rank.output->data()[i] == static_cast<float>(i % 1000 * n + n * (n - 1) / 2);
+      std::size_t sum = i % 1000 * n + n * (n - 1) / 2;
+      outcome.right = outcome.right && rank.output->data()[i] == static_cast<float>(sum);
     }
   }
   return outcome;
