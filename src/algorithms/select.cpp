@@ -39,10 +39,12 @@ struct Work {
   double local = 0;
 };
 
-Work direct_work(Collective collective, double n) {
+Work direct_work(Collective collective, double n, bool shared_pointers) {
   double others = n - 1;
   switch (collective) {
     case Collective::all_reduce:
+      // Parts are read where they are, and results stored where they belong.
+      if (shared_pointers) return {2, 2 * others + 1, others / n, 2};
       return {2, 3 * others + 1, 2 * others / n, 3};
     case Collective::broadcast:
       return {1, 1, 1, 2};
@@ -95,7 +97,7 @@ std::optional<Work> direct_leaf_work(Collective collective) {
   return std::nullopt;
 }
 
-Work work_of(Algorithm algorithm, Collective collective, double n) {
+Work work_of(Algorithm algorithm, Collective collective, double n, bool shared_pointers) {
   double others = n - 1;
   double levels = std::ceil(std::log2(n));
   // Ranks beyond a power of two hand their part to another first, and get the result from it.
@@ -104,7 +106,7 @@ Work work_of(Algorithm algorithm, Collective collective, double n) {
     case Algorithm::flat:
       return {1, n, others, 4};
     case Algorithm::direct:
-      return direct_work(collective, n);
+      return direct_work(collective, n, shared_pointers);
     case Algorithm::pairwise:
       return {others, 2 * others, others, 3 * others + 2};
     case Algorithm::ring:
@@ -134,7 +136,7 @@ double predicted_seconds(Algorithm algorithm, Collective collective, int ranks, 
     return work.messages * p.message_seconds + size * work.crossed / p.crossed_bytes_per_second +
            size * work.local / p.local_bytes_per_second;
   };
-  Work work = work_of(algorithm, collective, ranks);
+  Work work = work_of(algorithm, collective, ranks, p.shared_pointers);
   double busiest = seconds(work);
   double turns = std::max(1.0, static_cast<double>(ranks) / p.cores);
   if (turns == 1) return work.hops * p.hop_seconds + busiest;

@@ -15,10 +15,11 @@ namespace tutti {
 struct CostParameters {
   double hop_seconds = 0.3e-6;             ///< from a sender's last store to the receiver's first load
   double switch_seconds = 4e-6;            ///< from one rank to the next on a core that they share
-  double message_seconds = 0.3e-6;         ///< what a rank spends on a message, whatever its size
+  double message_seconds = 0.25e-6;        ///< what a rank spends on a message, whatever its size
   double crossed_bytes_per_second = 14e9;  ///< read by one core after another one wrote them
   double local_bytes_per_second = 40e9;    ///< read or written by the core that had them last
   int cores = 1;                           ///< ranks beyond it take turns
+  bool shared_pointers = false;            ///< all ranks are threads of one process
 };
 
 /// Seconds that the algorithm takes for `bytes` per rank (of the count of the C call), in closed form from

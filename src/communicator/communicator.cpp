@@ -216,6 +216,7 @@ void Communicator::join() {
         return fetch_descriptor(sockets[static_cast<std::size_t>(rank)], secret, window);
       });
   costs_.cores = usable_cores();
+  costs_.shared_pointers = one_process;
   spins_ = spin_setting(layout.crowded);
   store_policy_ = store_setting();
   watch_processes(pids);

@@ -17,6 +17,9 @@ constexpr std::size_t kLeastOffer = 4096;
 // Half of the smallest first cache, and a multiple of every element's size.
 constexpr std::size_t kPiece = 16384;
 
+// Rounds after which the kind of stores is thought over.
+constexpr std::size_t kSpanRounds = 32;
+
 }  // namespace
 
 void Execution::prepare(const Plan& plan) {
@@ -48,18 +51,24 @@ void Execution::start(const Plan& plan, const void* input, void* output, const C
   bases_[static_cast<std::size_t>(Buffer::scratch)] = scratch_.data();
   header_ = header;
   scalar_ = scalar;
-  if (plan.tuner != nullptr) {
-    for_others_ = plan.tuner->choose();
-    if (for_others_.timed) started_ = StoreTuner::Clock::now();
-  } else {
-    for_others_ = {plan.for_others, false};
-  }
+  for_others_ = {plan.for_others, false};
+  if (plan.tuner != nullptr) begin_span();
   for (std::size_t t = 0; t < track_count_; ++t) {
     Cursor& cursor = cursors_[t];
     cursor.step = cursor.begin;
     cursor.round = cursor.arrived = 0;
   }
   done_ = track_count_ == 0;
+}
+
+void Execution::begin_span() {
+  for_others_ = plan_->tuner->choose();
+  if (for_others_.timed) started_ = StoreTuner::Clock::now();
+}
+
+void Execution::end_span(std::size_t elements) {
+  if (for_others_.timed) plan_->tuner->took(for_others_.store, StoreTuner::Clock::now() - started_, elements);
+  for_others_ = {plan_->tuner->best(), false};
 }
 
 // The steps of a plan whose messages are so short that nothing is left to be done when the last has run.
@@ -92,7 +101,7 @@ bool Execution::progress_tracks() {
     }
   }
   if (finished && (plan_->offering.empty() || settled())) {
-    if (for_others_.timed) plan_->tuner->took(for_others_.store, StoreTuner::Clock::now() - started_);
+    if (for_others_.timed) end_span(cursors_[0].begin->count);
     done_ = true;
     moved = true;
   }
@@ -143,6 +152,11 @@ inline bool Execution::advance(Cursor& cursor) {
   if (++cursor.step == cursor.end) {
     cursor.step = cursor.begin;
     ++cursor.round;
+    // The other tracks are no more than the lanes' slots ahead or behind.
+    if (plan_->tuner != nullptr && &cursor == cursors_.data() && cursor.round % kSpanRounds == 0) {
+      end_span(kSpanRounds * slice);
+      if (cursor.round + kSpanRounds <= cursor.rounds) begin_span();
+    }
   }
   return true;
 }

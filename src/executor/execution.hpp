@@ -81,6 +81,8 @@ class Execution {
   bool send(Cursor& cursor, const PlanStep& step, std::size_t at, std::size_t count);
   std::byte* address(const Range& range, std::size_t at) const;
   bool settled() const;
+  void begin_span();
+  void end_span(std::size_t elements);
 
   const Plan* plan_ = nullptr;
   std::size_t element_ = 1;            // bytes
@@ -90,7 +92,7 @@ class Execution {
   std::uint64_t scalar_ = 0;
   std::vector<Target> targets_;  // of the slice at hand
   StoreTuner::Choice for_others_;
-  StoreTuner::Clock::time_point started_;  // if that is timed
+  StoreTuner::Clock::time_point started_;  // the span, if it is timed
   std::vector<Cursor> cursors_;
   std::size_t track_count_ = 0;
   bool done_ = true;

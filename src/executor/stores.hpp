@@ -9,6 +9,7 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <optional>
 
 namespace tutti {
@@ -17,33 +18,35 @@ namespace tutti {
 enum class Store : std::uint8_t { cached, streaming, shared };
 
 /// Decides between Store::shared and Store::streaming for memory that other ranks read, by the time that
-/// whole operations of one kind and size take: a few of them try one and the other in turn, the many that
-/// follow use the faster one. All ranks try at the same time, since the kind's operations are counted alike
-/// on all.
+/// spans of an operation take (the whole of it, if it is short): a few of them try one and the other in turn,
+/// the many that follow use the faster one. All ranks try at the same time, since the spans of a kind of
+/// operation are counted alike on all.
 class StoreTuner {
  public:
   using Clock = std::chrono::steady_clock;
   struct Choice {
     Store store = Store::shared;
-    bool timed = false;  ///< report with took() how long the operation took
+    bool timed = false;  ///< report with took() how long the span took
   };
   Choice choose() {
-    std::uint32_t at = operations_++ % kPeriod;
-    if (at == 0) shortest_.fill(Clock::duration::max());
+    std::uint32_t at = spans_++ % kPeriod;
+    if (at == 0) least_.fill(std::numeric_limits<double>::max());
     if (at < kTrials) return {at % 2 == 0 ? Store::shared : Store::streaming, true};
     return {best_, false};
   }
-  void took(Store store, Clock::duration duration) {
-    Clock::duration& shortest = shortest_[store == Store::streaming];
-    shortest = std::min(shortest, duration);
-    best_ = shortest_[1] < shortest_[0] ? Store::streaming : Store::shared;
+  /// For what is too short to be a span.
+  Store best() const { return best_; }
+  void took(Store store, Clock::duration duration, std::size_t elements) {
+    double& least = least_[store == Store::streaming];
+    least = std::min(least, static_cast<double>(duration.count()) / static_cast<double>(elements));
+    best_ = least_[1] < least_[0] ? Store::streaming : Store::shared;
   }
 
  private:
   static constexpr std::uint32_t kTrials = 4;
   static constexpr std::uint32_t kPeriod = 128;
-  std::uint32_t operations_ = 0;
-  std::array<Clock::duration, 2> shortest_{};  // shared, streaming
+  std::uint32_t spans_ = 0;
+  std::array<double, 2> least_{};  // time per element: shared, streaming
   Store best_ = Store::shared;
 };
 

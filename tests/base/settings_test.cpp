@@ -61,6 +61,10 @@ TEST_CASE("selection takes the cheapest, and falls back where nothing that is al
   AlgorithmFilter all;
   CHECK(select(Collective::all_reduce, 4, 8, all, costs) == Algorithm::flat);
   CHECK(select(Collective::all_reduce, 8, 64 << 20, all, costs) == Algorithm::direct);
+  // Threads store each other's results in place, which pays sooner than two copies through slots.
+  CHECK(select(Collective::all_reduce, 2, 16 << 10, all, costs) == Algorithm::flat);
+  costs.shared_pointers = true;
+  CHECK(select(Collective::all_reduce, 2, 16 << 10, all, costs) == Algorithm::direct);
   CHECK(select(Collective::gather, 8, 1024, AlgorithmFilter::parse("bruck"), costs) != Algorithm::bruck);
   CHECK(select(Collective::all_to_all, 8, 1024, AlgorithmFilter::parse("bruck"), costs) == Algorithm::bruck);
 }

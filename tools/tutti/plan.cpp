@@ -17,6 +17,7 @@ struct PlanOptions {
   std::string collective, algorithm;
   int ranks = 4, root = 0, rank = -1;
   std::size_t count = 1024;
+  bool threads = false;
 };
 
 int plan(const PlanOptions& options) {
@@ -34,11 +35,13 @@ int plan(const PlanOptions& options) {
     fail(ncclInvalidArgument, "--rank {} of {} ranks", options.rank, options.ranks);
   CostParameters costs;
   costs.cores = usable_cores();
+  costs.shared_pointers = options.threads;
   std::size_t bytes = options.count * sizeof(float);
   Algorithm chosen =
       select(*collective, options.ranks, bytes, AlgorithmFilter::parse(options.algorithm), costs);
-  fmt::print("{} of {} floats per rank, {} ranks on {} cores\n\n  {:<20} {:>14}\n", name_of(*collective),
-             options.count, options.ranks, costs.cores, "algorithm", "predicted (us)");
+  fmt::print("{} of {} floats per rank, {} ranks ({}) on {} cores\n\n  {:<20} {:>14}\n", name_of(*collective),
+             options.count, options.ranks, options.threads ? "threads" : "processes", costs.cores,
+             "algorithm", "predicted (us)");
   for (int a = 0; a < kAlgorithmCount; ++a) {
     auto algorithm = static_cast<Algorithm>(a);
     if (!supports(algorithm, *collective, options.ranks)) continue;
@@ -51,7 +54,7 @@ int plan(const PlanOptions& options) {
               options.root,
               options.count,
               false,
-              segment_layout(options.ranks, kLaneCount, false, 0).slice / sizeof(float)};
+              segment_layout(options.ranks, kLaneCount, options.threads, 0).slice / sizeof(float)};
   for (int r = 0; r < options.ranks; ++r) {
     if (options.rank >= 0 && r != options.rank) continue;
     shape.rank = r;
@@ -86,6 +89,7 @@ void add_plan(CLI::App& app, int& exit_code) {
       ->capture_default_str()
       ->check(CLI::NonNegativeNumber);
   command->add_option("--rank", options->rank, "Show this rank only")->check(CLI::NonNegativeNumber);
+  command->add_flag("--threads", options->threads, "The ranks are threads of one process");
   command->add_option("-a,--algorithm", options->algorithm, "As NCCL_ALGO: only these may be chosen");
   command->callback([options, &exit_code] { exit_code = plan(*options); });
 }
