@@ -23,8 +23,9 @@ inline void light_fence() {
 /// Between the store and the load of the other side, in another thread of this process.
 void heavy_fence();
 
-/// The same towards threads of all processes: takes milliseconds. Where the kernel does not have it, it is
-/// heavy_fence(), and what a thread of another process has just stored may not be seen.
+/// The same pair for threads of all processes of the host that use the library: whether the kernel has the
+/// barrier (the same answer in all of them), and the barrier; without it, a full fence.
+extern const bool kHasHostBarrier;
 void heavy_fence_across_processes();
 
 }  // namespace tutti

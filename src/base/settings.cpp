@@ -56,7 +56,7 @@ constexpr std::array kSettings{
             "never)."},
     Setting{"TUTTI_SPIN", "auto",
             "Polls before a waiting rank sleeps; auto: 4000 if every rank of this host can have a core, else "
-            "20."},
+            "1000, and fewer when another rank could use this core."},
     Setting{"TUTTI_SLICE", "auto",
             "Most bytes of one message between ranks (4K to 4M); longer ones are cut. auto: by the number of "
             "ranks "

@@ -1,10 +1,14 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "communicator/batch.hpp"
 
+#include <ranges>
+
 #include "base/log.hpp"
 
 namespace tutti {
 namespace {
+
+constexpr int kPollsForOthers = 20;  // before a rank makes way for those whom it does not wait for
 
 /// Ends a turn whatever happens.
 class Turn {
@@ -63,7 +67,8 @@ void Batch::run(const Operation& operation, const Plan& plan) {
   try {
     execution.start(plan, operation.input, operation.output, communicator_.announce(plan),
                     operation.op.scalar);
-    if (Reach reach = communicator_.reach()) finished = poll(execution, communicator_.spins());
+    int spins = communicator_.is_crowded() ? 0 : communicator_.spins();  // drive() knows whom to make way for
+    if (Reach reach = communicator_.reach()) finished = poll(execution, spins);
   } catch (const CallMismatch& mismatch) {
     adopt(operation);
     end_with_mismatch(mismatch);
@@ -125,6 +130,7 @@ bool Batch::start_next(Chain& chain) {
 bool Batch::progress() {
   if (done()) return false;
   bool moved = false;
+  communicator_.look_for_news();
   try {
     if (communicator_.health().is_broken()) communicator_.health().check();
     Reach reach = communicator_.reach();
@@ -135,6 +141,7 @@ bool Batch::progress() {
       if (chain.execution.progress()) moved = true;
       if (chain.execution.done() && !start_next(chain)) --unfinished_;
     }
+    communicator_.show_waiting(!moved);
     return moved;
   } catch (const CallMismatch& mismatch) {
     end_with_mismatch(mismatch);
@@ -168,6 +175,24 @@ void Batch::end_with_error() {
   } catch (const std::exception& error) {
     communicator_.break_everywhere(ncclSystemError, error.what());
   }
+}
+
+// A switch to another rank and back takes as long as several hundred polls. Who must run for this rank to go
+// on gets the core at once, if there is something for it to do. Who is needed no more waits for the same
+// messages as this rank, likely, which come sooner if nobody switches. The others do their own things.
+bool Batch::should_make_way(int polls) const {
+  if (!communicator_.is_crowded()) return false;
+  communicator_.show_core();
+  auto executions = std::span(chains_).first(used_);
+  auto holds_up = [this](int rank) { return communicator_.could_use_core(rank); };
+  auto awaits = [&](const auto& chain) { return chain->execution.awaits(holds_up); };
+  if (std::ranges::any_of(executions, awaits)) return true;
+  if (polls < kPollsForOthers) return false;
+  return std::ranges::any_of(std::views::iota(0, communicator_.ranks()), [&](int rank) {
+    return communicator_.could_use_core(rank) && std::ranges::none_of(executions, [&](const auto& chain) {
+             return chain->execution.takes_from(rank);
+           });
+  });
 }
 
 bool Batch::waits_for_collective() const {

@@ -26,6 +26,7 @@ class Batch final : public Work {
   void stalled(std::chrono::milliseconds since) override;
   Doorbell bell() const override { return communicator_.bell(); }
   int spins() const override { return communicator_.spins(); }
+  bool should_make_way(int polls) const override;
   /// Throws what ended the batch before its time, if anything has, once the buffers are the caller's again.
   void throw_error();
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "communicator/communicator.hpp"
 
+#include <sched.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -88,7 +89,7 @@ SingleCopyPolicy single_copy_setting(bool crowded) {
 }
 
 int spin_setting(bool crowded) {
-  if (setting_text("TUTTI_SPIN") == "auto") return crowded ? 20 : 4000;
+  if (setting_text("TUTTI_SPIN") == "auto") return crowded ? 1000 : 4000;
   return static_cast<int>(std::min<std::size_t>(setting_size("TUTTI_SPIN"), 1U << 30));
 }
 
@@ -217,7 +218,8 @@ void Communicator::join() {
       });
   costs_.cores = usable_cores();
   costs_.shared_pointers = one_process;
-  spins_ = spin_setting(layout.crowded);
+  crowded_ = layout.crowded;
+  spins_ = spin_setting(crowded_);
   store_policy_ = store_setting();
   watch_processes(pids);
   // Every rank tries to read its neighbour's memory; all have attached when this returns: rank 0 may leave
@@ -253,6 +255,20 @@ void Communicator::watch_processes(const std::vector<int>& pids) {
 void Communicator::break_everywhere(ncclResult_t code, const std::string& reason) {
   health_->fail(code, reason);
   control_->announce_failure(rank(), code, reason);
+}
+
+void Communicator::show_core() {
+  auto core = static_cast<std::uint32_t>(sched_getcpu() + 1);
+  if (board_->bell.core.load(std::memory_order_relaxed) != core)
+    board_->bell.core.store(core, std::memory_order_relaxed);
+}
+
+bool Communicator::could_use_core(int rank) const {
+  const RankBoard::Bell& other = lanes_->segment().board(rank).bell;
+  return rank != options_.rank &&
+         other.core.load(std::memory_order_relaxed) == board_->bell.core.load(std::memory_order_relaxed) &&
+         (other.waiting.load(std::memory_order_relaxed) == 0 ||
+          other.news.load(std::memory_order_relaxed) != 0);
 }
 
 void Communicator::wait_for_retreat() {

@@ -130,6 +130,21 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   Batch& batch() { return *batch_; }
   Doorbell bell() const { return lanes_->doorbell(options_.rank); }
   int spins() const { return spins_; }
+  /// More ranks than cores.
+  bool is_crowded() const { return crowded_; }
+  /// Where ranks share cores, they show whether they wait, and see whether they are in each other's way.
+  void look_for_news() {
+    if (is_crowded() && board_->bell.news.load(std::memory_order_relaxed) != 0)
+      board_->bell.news.store(0, std::memory_order_relaxed);
+  }
+  void show_waiting(bool waiting) {
+    if (is_crowded() && board_->bell.waiting.load(std::memory_order_relaxed) != (waiting ? 1U : 0U))
+      board_->bell.waiting.store(waiting ? 1 : 0, std::memory_order_relaxed);
+  }
+  /// Which core the calling thread runs on.
+  void show_core();
+  /// Whether another rank on the core that was shown last has something to do.
+  bool could_use_core(int rank) const;
   std::chrono::milliseconds timeout() const { return timeout_; }
   std::chrono::milliseconds stall_warning() const { return stall_warning_; }
   /// The words for the earliest of the latest collectives that another rank has announced otherwise, if any.
@@ -184,6 +199,7 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   std::map<std::tuple<Collective, bool, int>, StoreTuner> tuners_;  // in place, length of the bytes in bits
   SingleCopyPolicy single_copy_;
   int spins_ = 0;
+  bool crowded_ = false;
   std::chrono::milliseconds timeout_{0}, stall_warning_{0};
 
   std::atomic<std::uint64_t> issued_{0}, served_{0};

@@ -18,7 +18,8 @@ using Clock = std::chrono::steady_clock;
 // Stepping aside for the ranks that share this core is worth this much time without progress, no more: then
 // something else has the core, and only a sleeper is put back before that is through with its time slice.
 constexpr std::chrono::microseconds kSteppingAside{100};
-constexpr milliseconds kLook{20};  // between two looks at a stalled operation
+constexpr milliseconds kLook{20};      // between two looks at a stalled operation
+constexpr int kPollsBetweenLooks = 8;  // at who else could use this core
 
 void relax() {
 #if defined(__x86_64__) || defined(__i386__)
@@ -46,11 +47,16 @@ std::vector<Doorbell> bells_of(std::span<Work* const> works) {
   return bells;
 }
 
+bool should_make_way(std::span<Work* const> works, int polls) {
+  return std::ranges::any_of(works, [&](const Work* work) { return work->should_make_way(polls); });
+}
+
 milliseconds since(Clock::time_point start) {
   return std::chrono::duration_cast<milliseconds>(Clock::now() - start);
 }
 
-// Until all are done, or none has moved for as many polls as the most patient of them asks.
+// Until all are done, or none has moved for as many polls as the most patient of them asks, or polling does
+// not help.
 void poll(std::span<Work* const> works, bool& all_done) {
   int spins = 0;
   for (Work* work : works) spins = std::max(spins, work->spins());
@@ -59,10 +65,10 @@ void poll(std::span<Work* const> works, bool& all_done) {
     if (all_done) return;
     if (moved) {
       idle = 0;
-    } else {
-      ++idle;
-      relax();
+      continue;
     }
+    if (idle++ % kPollsBetweenLooks == 0 && should_make_way(works, idle)) return;
+    relax();
   }
 }
 

@@ -22,6 +22,8 @@ class Work {
   virtual Doorbell bell() const = 0;
   /// Polls in vain before the thread may sleep.
   virtual int spins() const = 0;
+  /// Whether somebody else has better use for this core than polling, after so many polls in vain.
+  virtual bool should_make_way(int polls) const = 0;
 };
 
 /// The short way: one execution, for as many polls in vain. Whether it is done. Throws what it throws.

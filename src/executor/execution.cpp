@@ -132,6 +132,15 @@ std::vector<Blocker> Execution::blockers() const {
   return result;
 }
 
+bool Execution::takes_from(int rank) const {
+  if (done_) return false;
+  for (const PlanTrack& track : plan_->tracks)
+    for (const PlanStep& step : track.steps)
+      for (const Inlet* inlet : step.inlets)
+        if (inlet->source() == rank) return true;
+  return false;
+}
+
 std::byte* Execution::address(const Range& range, std::size_t at) const {
   if (!range) return nullptr;
   std::byte* begin = bases_[static_cast<std::size_t>(range.buffer)] + range.offset;

@@ -52,6 +52,22 @@ class Execution {
   /// Whom the first stalled track waits for.
   std::vector<Blocker> blockers() const;
 
+  /// Whether a message that is yet to come in this round must come from a rank that `is_one(rank)`.
+  template <class Predicate>
+  bool awaits(Predicate is_one) const {
+    if (done_) return false;
+    for (std::size_t t = 0; t < track_count_; ++t) {
+      const Cursor& cursor = cursors_[t];
+      if (cursor.done()) continue;
+      for (const PlanStep* step = cursor.step; step != cursor.end; ++step)
+        for (const Inlet* inlet : step->inlets)
+          if (!inlet->has_message() && is_one(inlet->source())) return true;
+    }
+    return false;
+  }
+  /// Whether any message of the operation comes from that rank.
+  bool takes_from(int rank) const;
+
  private:
   struct Cursor {
     const PlanStep* begin = nullptr;  // of the track

@@ -2,7 +2,6 @@
 #include "transport/doorbell.hpp"
 
 #include <linux/futex.h>
-#include <linux/membarrier.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -14,14 +13,6 @@
 
 namespace tutti {
 namespace {
-
-// All processes of a host have one kernel, so that they come to the same answer.
-bool register_membarrier() {
-  long commands = syscall(SYS_membarrier, MEMBARRIER_CMD_QUERY, 0, 0);
-  if (commands < 0 || (commands & MEMBARRIER_CMD_GLOBAL_EXPEDITED) == 0) return false;
-  return syscall(SYS_membarrier, MEMBARRIER_CMD_REGISTER_GLOBAL_EXPEDITED, 0, 0) == 0;
-}
-const bool kHasMembarrier = register_membarrier();
 
 timespec to_timespec(std::chrono::milliseconds duration) {
   return {.tv_sec = static_cast<time_t>(duration.count() / 1000),
@@ -43,8 +34,6 @@ timespec from_now(std::chrono::milliseconds duration) {
 
 }  // namespace
 
-bool Doorbell::has_membarrier() { return kHasMembarrier; }
-
 void Doorbell::wake() const {
   bell_->rings.fetch_add(1, std::memory_order_release);
   syscall(SYS_futex, &bell_->rings, FUTEX_WAKE, INT_MAX, nullptr, nullptr, 0);
@@ -58,7 +47,7 @@ Sleep::Sleep(std::span<const Doorbell> bells)
   bool pays =
       std::any_of(bells_.begin(), bells_.end(), [](const Doorbell& bell) { return bell.sleeper_pays_; });
   if (pays)
-    syscall(SYS_membarrier, MEMBARRIER_CMD_GLOBAL_EXPEDITED, 0, 0);
+    heavy_fence_across_processes();
   else
     std::atomic_thread_fence(std::memory_order_seq_cst);
 }

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <span>
 
+#include "base/fence.hpp"
 #include "transport/host_segment.hpp"
 
 namespace tutti {
@@ -17,14 +18,18 @@ namespace tutti {
 class Doorbell {
  public:
   /// `crowded`: the host has more ranks than cores, so that sleeping is the rule and its price matters more.
-  Doorbell(RankBoard::Bell& bell, bool crowded) : bell_(&bell), sleeper_pays_(has_membarrier() && !crowded) {}
+  Doorbell(RankBoard::Bell& bell, bool crowded)
+      : bell_(&bell), sleeper_pays_(kHasHostBarrier && !crowded), crowded_(crowded) {}
 
   /// After something was published to the rank: wakes it if it sleeps. Costs one load if it does not.
   void ring() const {
-    if (sleeper_pays_)
+    if (sleeper_pays_) {
       std::atomic_signal_fence(std::memory_order_seq_cst);
-    else
+    } else {
       std::atomic_thread_fence(std::memory_order_seq_cst);
+      if (crowded_ && bell_->news.load(std::memory_order_relaxed) == 0)
+        bell_->news.store(1, std::memory_order_relaxed);
+    }
     if (bell_->sleeping.load(std::memory_order_relaxed) != 0 &&
         bell_->sleeping.exchange(0, std::memory_order_relaxed) !=
             0)  // of several ringers, one makes the call
@@ -36,9 +41,9 @@ class Doorbell {
 
  private:
   friend class Sleep;
-  static bool has_membarrier();
   RankBoard::Bell* bell_;
   bool sleeper_pays_;
+  bool crowded_;
 };
 
 /// A thread that is about to sleep for one or more ranks: declare, look once more for work, then wait.

@@ -89,6 +89,10 @@ struct RankBoard {
   struct alignas(64) Bell {
     std::atomic<std::uint32_t> rings;     // the futex word
     std::atomic<std::uint32_t> sleeping;  // whether ringing is needed
+    // Hints for ranks that share a core: as of when this one last found nothing to do.
+    std::atomic<std::uint32_t> core;     // where it ran, plus 1; 0: not known
+    std::atomic<std::uint32_t> waiting;  // whether it waits still
+    std::atomic<std::uint32_t> news;     // whether it has been sent anything since
   } bell;
   struct alignas(64) Status {
     std::atomic<std::uint32_t> left;      // the rank has finalized the communicator

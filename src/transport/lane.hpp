@@ -39,6 +39,8 @@ class Inlet {
   virtual ~Inlet() = default;
   /// The oldest message that has arrived and is not released, or false. May be called again before release.
   virtual bool peek(ArrivedMessage& message) = 0;
+  /// Whether there is one; peek() without a look at it.
+  virtual bool has_message() const = 0;
   /// Copies the peeked message, whose data is null, here. Throws when the sender's process lets nobody read.
   virtual void fetch(void* destination) = 0;
   /// Frees the peeked message.

@@ -179,6 +179,8 @@ class MemoryLanes::MemoryInlet final : public Inlet {
     return true;
   }
 
+  bool has_message() const override { return oldest().state.load(std::memory_order_relaxed) != 0; }
+
   void fetch(void* destination) override {
     const MessageHead& head = oldest();
     auto bytes = static_cast<std::uint32_t>(head.state.load(std::memory_order_relaxed));
