@@ -243,9 +243,11 @@ class MemoryLanes::MemoryOutlet final : public Outlet {
       all_in_process_ = all_in_process_ && same;
       none_in_process_ = none_in_process_ && !same;
     }
-    // To several ranks, long messages are cheaper written once and read from there.
-    std::size_t most = lanes.segment_->layout().inlined;
-    most_inline_ = std::min(most, std::max(kLeastMostInline, most / sends_.size()));
+    // To several ranks, long messages are cheaper written once and read from there; unless they take turns on
+    // the cores: then it counts that a ring has room for more of them than there are slots.
+    const SegmentLayout& layout = lanes.segment_->layout();
+    std::size_t shared = layout.crowded ? layout.inlined : layout.inlined / sends_.size();
+    most_inline_ = std::min(layout.inlined, std::max(kLeastMostInline, shared));
     slots_ = sends_.size() == 1 ? &sends_[0]->slots : lanes.multicasts_[static_cast<std::size_t>(lane)].get();
   }
 
