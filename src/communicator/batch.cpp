@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "communicator/batch.hpp"
 
-#include <ranges>
+#include <algorithm>
 
 #include "base/log.hpp"
 
@@ -188,11 +188,11 @@ bool Batch::should_make_way(int polls) const {
   auto awaits = [&](const auto& chain) { return chain->execution.awaits(holds_up); };
   if (std::ranges::any_of(executions, awaits)) return true;
   if (polls < kPollsForOthers) return false;
-  return std::ranges::any_of(std::views::iota(0, communicator_.ranks()), [&](int rank) {
-    return communicator_.could_use_core(rank) && std::ranges::none_of(executions, [&](const auto& chain) {
-             return chain->execution.takes_from(rank);
-           });
-  });
+  for (int rank = 0; rank < communicator_.ranks(); ++rank) {
+    auto takes = [&](const auto& chain) { return chain->execution.takes_from(rank); };
+    if (communicator_.could_use_core(rank) && std::ranges::none_of(executions, takes)) return true;
+  }
+  return false;
 }
 
 bool Batch::waits_for_collective() const {
