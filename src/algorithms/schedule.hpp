@@ -108,6 +108,15 @@ struct Step {
 
 using Track = std::vector<Step>;
 
+/// Whether what the step gives out is its local operand, as it is. It then sends before it stores.
+constexpr bool is_local_copy(const Step& step) { return step.from.empty() && !step.finish; }
+
+/// Where receivers can read the step's message in place, if it lies in the rank's buffers.
+constexpr Range place_of_message(const Step& step) {
+  Range place = is_local_copy(step) ? step.in : step.out;
+  return place.buffer == Buffer::scratch ? Range{} : place;
+}
+
 /// One rank's part. Tracks run concurrently, the steps of a track in order, in *rounds*: round j handles
 /// elements [j * slice, (j+1) * slice) of every step before round j+1 begins, so that long operations
 /// pipeline by themselves and no message is longer than a slice. Steps with fewer elements drop out of the

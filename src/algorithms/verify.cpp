@@ -296,22 +296,32 @@ class Machine {
       if (step.finish && value.finished) fault("{}: finishes an element twice", place(track));
       value.finished = value.finished || step.finish;
     }
-    Cell* stored = nullptr;
-    if (step.out) {
-      if (step.out.buffer == Buffer::input) fault("{}: writes to the input", place(track));
-      stored = cells(track, step.out, at, count);
-      for (std::size_t i = 0; i < count; ++i) {
-        write(track, stored[i]);
-        stored[i].value = sums[i];
-      }
+    if (is_local_copy(step)) {
+      give(track, step, at, sums);
+      bool in_place = step.out && cells(track, step.in, at, count) == cells(track, step.out, at, count);
+      if (!in_place) store(track, step, at, sums);
+      return;
     }
-    bool pushes = options_.push_stride != 0 && track.rank % options_.push_stride == 0 &&
-                  step.from == step.to && !step.to.empty() && step.out.buffer == Buffer::output &&
-                  landings.size() == step.to.size();
-    if (pushes)
+    store(track, step, at, sums);
+    if (pushes(track, step, landings.size()))
       push(track, step, sums, landings);
     else
-      give(track, step, at, sums, stored);
+      give(track, step, at, sums);
+  }
+
+  void store(const TrackState& track, const Step& step, std::size_t at, const std::vector<Value>& sums) {
+    if (!step.out) return;
+    if (step.out.buffer == Buffer::input) fault("{}: writes to the input", place(track));
+    Cell* stored = cells(track, step.out, at, sums.size());
+    for (std::size_t i = 0; i < sums.size(); ++i) {
+      write(track, stored[i]);
+      stored[i].value = sums[i];
+    }
+  }
+
+  bool pushes(const TrackState& track, const Step& step, std::size_t landings) const {
+    return options_.push_stride != 0 && track.rank % options_.push_stride == 0 && step.from == step.to &&
+           !step.to.empty() && step.out.buffer == Buffer::output && landings == step.to.size();
   }
 
   // A result that was stored in this rank's output must be received there, as it is.
@@ -353,19 +363,14 @@ class Machine {
     return message;
   }
 
-  void give(const TrackState& track, const Step& step, std::size_t at, const std::vector<Value>& sums,
-            Cell* stored) {
+  void give(const TrackState& track, const Step& step, std::size_t at, const std::vector<Value>& sums) {
     if (step.to.empty()) return;
     Message message{.values = sums, .count = sums.size()};
     message.clock = std::make_shared<const Clock>(clocks_[track.id]);
-    // As the executor has it: what is stored in the output, or a plain send from a buffer, can be read there.
-    Cell* base = nullptr;
-    if (step.out.buffer == Buffer::output)
-      base = stored;
-    else if (!step.out && step.from.empty() && step.in.buffer != Buffer::scratch)
-      base = cells(track, step.in, at, sums.size());
-    if (options_.read_in_place && base != nullptr)
+    if (Range place = place_of_message(step); options_.read_in_place && place) {
+      Cell* base = cells(track, place, at, sums.size());
       for (std::size_t i = 0; i < sums.size(); ++i) message.cells.push_back(base + i);
+    }
     if (step.landing) {
       if (step.landing.buffer != Buffer::output) fault("{}: a landing that is no output", place(track));
       Cell* landing = cells(track, step.landing, at, sums.size());

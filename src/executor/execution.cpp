@@ -225,8 +225,7 @@ bool Execution::run_slice(Cursor& cursor, const PlanStep& step, std::size_t at, 
   if (step.outlet == nullptr && step.operand_count == 1 && cursor.operands[0] == nullptr) {
     step.inlets[0]->fetch(out);
   } else if (step.outlet == nullptr) {
-    targets_.assign(1, {out, step.store});
-    combine(cursor, step, count);
+    store(cursor, step, count, {out, step.store});
   } else if (!step.outlet->has_room() || !send(cursor, step, at, count)) {
     return false;
   }
@@ -256,23 +255,31 @@ bool Execution::send(Cursor& cursor, const PlanStep& step, std::size_t at, std::
     outlet.send_placed(bytes, header_);
     return true;
   }
-  const void* source = out != nullptr ? out : address(step.in, at * element_);
   std::byte* landing = address(step.landing, at * element_);
-  if (step.may_offer && bytes >= kLeastOffer && outlet.can_offer(source, bytes, plan_->single_copy)) {
+  const std::byte* offered = bytes >= kLeastOffer ? address(step.offered, at * element_) : nullptr;
+  if (offered != nullptr && outlet.can_offer(offered, bytes, plan_->single_copy)) {
+    bool is_result = offered == out;
     // The receivers still have the lines of what was offered here before.
-    if (out != nullptr) {
-      targets_.push_back({out, step.store == Store::streaming ? Store::streaming : for_others_.store});
-      combine(cursor, step, count);
-    }
-    outlet.offer(source, bytes, landing, header_);
+    if (is_result)
+      store(cursor, step, count, {out, step.store == Store::streaming ? step.store : for_others_.store});
+    outlet.offer(offered, bytes, landing, header_);
+    if (!is_result && out != nullptr) store(cursor, step, count, {out, step.store});
     return true;
   }
   if (!outlet.has_slot()) return false;
   targets_.push_back({outlet.slot(), for_others_.store});
-  if (out != nullptr) targets_.push_back({out, step.store});
+  // The receivers need not wait for what they do not get.
+  bool in_turn = step.is_copy && out != nullptr;
+  if (!in_turn && out != nullptr) targets_.push_back({out, step.store});
   combine(cursor, step, count);
   outlet.commit(bytes, landing, header_);
+  if (in_turn) store(cursor, step, count, {out, step.store});
   return true;
+}
+
+void Execution::store(Cursor& cursor, const PlanStep& step, std::size_t count, Target target) {
+  targets_.assign(1, target);
+  combine(cursor, step, count);
 }
 
 // The operands' combination, to all targets.

@@ -89,6 +89,7 @@ class Execution {
   bool run_slice(Cursor& cursor, const PlanStep& step, std::size_t at, std::size_t count);
   bool take_messages(Cursor& cursor, const PlanStep& step, std::size_t at, std::size_t count);
   void combine(Cursor& cursor, const PlanStep& step, std::size_t count);
+  void store(Cursor& cursor, const PlanStep& step, std::size_t count, Target target);
   void copy_to_targets(const void* from, std::size_t bytes);
   void reduce(const PlanStep& step, const void* const* operands, std::size_t count, Target first,
               Target second = {});

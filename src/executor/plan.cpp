@@ -36,9 +36,9 @@ PlanStep bind(const Step& step, const Schedule& schedule, const Plan& plan, bool
                                                     (is_reducing(plan.shape.collective) && step.in));
   if (beyond_cache && !over_what_was_read) result.store = Store::streaming;
   result.is_copy = result.operand_count == 1 && !result.finish && !result.scale;
-  // What verify proved for stable sends: results stored in the output, and plain sends of a buffer.
-  bool plain_send = !step.out && step.from.empty() && step.in.buffer != Buffer::scratch && !result.scale;
-  result.may_offer = schedule.stable_sends && (step.out.buffer == Buffer::output || plain_send);
+  bool is_where_it_lies = !(is_local_copy(step) && result.scale);
+  if (schedule.stable_sends && is_where_it_lies && result.outlet != nullptr)
+    result.offered = in_bytes(place_of_message(step), element);
   return result;
 }
 
@@ -89,7 +89,7 @@ std::unique_ptr<Plan> make_plan(const Schedule& schedule, const Shape& shape, Al
       bound.steps.push_back(bind(step, schedule, *plan, beyond_cache, lanes));
       const PlanStep& last = bound.steps.back();
       plan->most_operands = std::max(plan->most_operands, static_cast<std::size_t>(last.operand_count));
-      if (last.may_offer && last.outlet != nullptr &&
+      if (last.offered &&
           std::find(plan->offering.begin(), plan->offering.end(), last.outlet) == plan->offering.end())
         plan->offering.push_back(last.outlet);
     }

@@ -27,7 +27,7 @@ struct PlanStep {
   bool scale = false;  // the local operand is input of a premul_sum
   int operand_count = 0;
   bool is_copy = false;         // one operand, as it is
-  bool may_offer = false;       // what is sent stays as it is until it has been read
+  Range offered;                // where what is sent stays as it is until it has been read, or none
   Store store = Store::cached;  // of what goes to the output
   bool answers = false;         // goes to those it comes from, and may be stored in their landings
 };
