@@ -36,6 +36,7 @@ PlanStep bind(const Step& step, const Schedule& schedule, const Plan& plan, bool
                                                     (is_reducing(plan.shape.collective) && step.in));
   if (beyond_cache && !over_what_was_read) result.store = Store::streaming;
   result.is_copy = result.operand_count == 1 && !result.finish && !result.scale;
+  // What verify proved for stable sends; a scaled operand lies nowhere as it is sent.
   bool is_where_it_lies = !(is_local_copy(step) && result.scale);
   if (schedule.stable_sends && is_where_it_lies && result.outlet != nullptr)
     result.offered = in_bytes(place_of_message(step), element);
