@@ -22,9 +22,6 @@ constexpr std::size_t kMostPlans = 4096;
 constexpr std::chrono::microseconds kRetreatLook{50};
 constexpr std::chrono::milliseconds kLongestRetreat{100};
 
-// No slot bounds a message that is copied once; with longer ones system calls are few.
-constexpr std::size_t kSingleCopySlice = 1 << 20;
-
 // What ranks tell each other when they join. Settings that must agree are compared here, where it can be
 // said.
 struct RankInfo {
@@ -376,14 +373,12 @@ std::unique_ptr<Plan> Communicator::new_plan(const Operation& operation, Shape s
     log_info("rank {}: {} of {} x {}: {}", rank(), name_of(operation.collective), operation.count,
              name_of(operation.type), name_of(signature.algorithm));
   }
-  bool single_copy = copies_once(shape, signature.algorithm, bytes);
-  if (single_copy) shape.slice = kSingleCopySlice / size_of(operation.type);
   Schedule schedule = point_to_point ? tutti::point_to_point(shape) : build(signature.algorithm, shape);
   StoreTuner& tuner = tuners_[{operation.collective, shape.in_place, std::bit_width(bytes)}];
   auto plan = make_plan(schedule, shape, signature.algorithm, operation.type, operation.op.kind, *lanes_,
                         store_policy_, tuner);
   plan->header = signature.pack();
-  plan->single_copy = single_copy;
+  plan->single_copy = copies_once(shape, signature.algorithm, bytes);
   return plan;
 }
 

@@ -14,6 +14,8 @@ namespace {
 // Below this an offered message costs more in waiting for the reader than a copy into a slot does.
 constexpr std::size_t kLeastOffer = 4096;
 
+constexpr std::size_t kLongestFetch = 1 << 20;  // system calls are few then
+
 // Half of the smallest first cache, and a multiple of every element's size.
 constexpr std::size_t kPiece = 16384;
 
@@ -34,6 +36,7 @@ void Execution::prepare(const Plan& plan) {
     cursor.begin = track.steps.data();
     cursor.end = cursor.begin + track.steps.size();
     cursor.rounds = track.rounds;
+    cursor.ahead.assign(track.steps.size(), 0);
     if (cursor.operands.size() < plan.most_operands) {
       cursor.operands.resize(plan.most_operands);
       cursor.landings.resize(plan.most_operands);
@@ -102,6 +105,8 @@ bool Execution::progress_tracks() {
   }
   if (finished && (plan_->offering.empty() || settled())) {
     if (for_others_.timed) end_span(cursors_[0].begin->count);
+    if (std::exchange(is_ahead_, false))
+      for (std::size_t t = 0; t < track_count_; ++t) std::ranges::fill(cursors_[t].ahead, 0);
     done_ = true;
     moved = true;
   }
@@ -151,7 +156,7 @@ inline bool Execution::advance(Cursor& cursor) {
   const PlanStep& step = *cursor.step;
   std::size_t slice = plan_->shape.slice;
   std::size_t at = cursor.round * slice;
-  if (at < step.count) {
+  if (at < step.count && at >= cursor.elements_ahead()) {
     std::size_t count = std::min(slice, step.count - at);
     bool ran = count * element_ <= step.most_inline ? run_inline(cursor, step, at, count)
                                                     : run_slice(cursor, step, at, count);
@@ -177,7 +182,8 @@ bool Execution::take_messages(Cursor& cursor, const PlanStep& step, std::size_t 
     ArrivedMessage message;
     if (!inlet.peek(message)) return false;
     if (message.header != header_) throw CallMismatch(inlet.source(), message.header, header_);
-    if (message.bytes != bytes)
+    if (message.bytes != bytes &&
+        !(message.must_be_fetched() && message.bytes <= (step.count - at) * element_))
       fail(ncclInternalError, "rank {} sent a message of {} bytes where {} were expected", inlet.source(),
            message.bytes, bytes);
     auto position = static_cast<int>(cursor.arrived);
@@ -195,27 +201,22 @@ inline bool Execution::run_inline(Cursor& cursor, const PlanStep& step, std::siz
   if (step.outlet != nullptr && !step.outlet->has_room()) return false;
   if (step.in) cursor.operands[static_cast<std::size_t>(step.own_position)] = address(step.in, at * element_);
   std::byte* out = address(step.out, at * element_);
-  if (step.outlet == nullptr && step.is_copy)
-    copy_few(out, cursor.operands[0], count * element_);
-  else
-    combine_inline(cursor, step, count, out);
+  if (step.is_copy) {
+    const void* source = cursor.operands[0];
+    if (out != nullptr && out != source) copy_few(out, source, count * element_);
+    if (step.outlet != nullptr) step.outlet->send_inline(source, count * element_, header_);
+  } else {
+    reduce_inline(cursor, step, count, out);
+  }
   for (Inlet* inlet : step.inlets) inlet->release();
   return true;
 }
 
-void Execution::combine_inline(const Cursor& cursor, const PlanStep& step, std::size_t count,
-                               std::byte* out) {
-  std::size_t bytes = count * element_;
-  alignas(64) std::array<std::byte, kInlineBytes> result;
-  const void* source = cursor.operands[0];
-  if (!step.is_copy) {
-    std::byte* place = out != nullptr ? out : result.data();
-    reduce(step, cursor.operands.data(), count, {place, Store::cached});
-    source = place;
-  } else if (out != nullptr && out != source) {
-    copy_few(out, source, bytes);
-  }
-  if (step.outlet != nullptr) step.outlet->send_inline(source, bytes, header_);
+void Execution::reduce_inline(const Cursor& cursor, const PlanStep& step, std::size_t count, std::byte* out) {
+  alignas(16) std::array<std::byte, kInlineBytes> result;
+  std::byte* place = out != nullptr ? out : result.data();
+  reduce(step, cursor.operands.data(), count, {place, Store::cached});
+  if (step.outlet != nullptr) step.outlet->send_inline(place, count * element_, header_);
 }
 
 bool Execution::run_slice(Cursor& cursor, const PlanStep& step, std::size_t at, std::size_t count) {
@@ -223,7 +224,8 @@ bool Execution::run_slice(Cursor& cursor, const PlanStep& step, std::size_t at, 
   if (step.in) cursor.operands[static_cast<std::size_t>(step.own_position)] = address(step.in, at * element_);
   std::byte* out = address(step.out, at * element_);
   if (step.outlet == nullptr && step.operand_count == 1 && cursor.operands[0] == nullptr) {
-    step.inlets[0]->fetch(out);
+    std::size_t most = plan_->fetches_ahead ? SIZE_MAX : count * element_;
+    go_ahead(cursor, at + step.inlets[0]->fetch(out, most) / element_);
   } else if (step.outlet == nullptr) {
     store(cursor, step, count, {out, step.store});
   } else if (!step.outlet->has_room() || !send(cursor, step, at, count)) {
@@ -231,6 +233,12 @@ bool Execution::run_slice(Cursor& cursor, const PlanStep& step, std::size_t at, 
   }
   for (Inlet* inlet : step.inlets) inlet->release();
   return true;
+}
+
+// What one message brought or took need not be done in the rounds to come.
+void Execution::go_ahead(Cursor& cursor, std::size_t elements) {
+  cursor.elements_ahead() = elements;
+  is_ahead_ = true;
 }
 
 // Whether the step's result can be stored where those who get it want it.
@@ -257,13 +265,23 @@ bool Execution::send(Cursor& cursor, const PlanStep& step, std::size_t at, std::
   }
   std::byte* landing = address(step.landing, at * element_);
   const std::byte* offered = bytes >= kLeastOffer ? address(step.offered, at * element_) : nullptr;
-  if (offered != nullptr && outlet.can_offer(offered, bytes, plan_->single_copy)) {
+  if (offered != nullptr && outlet.can_reach(offered, bytes)) {
     bool is_result = offered == out;
     // The receivers still have the lines of what was offered here before.
     if (is_result)
       store(cursor, step, count, {out, step.store == Store::streaming ? step.store : for_others_.store});
     outlet.offer(offered, bytes, landing, header_);
     if (!is_result && out != nullptr) store(cursor, step, count, {out, step.store});
+    return true;
+  }
+  if (offered != nullptr && step.inlets.empty() && plan_->single_copy) {
+    // No slot bounds what is fetched.
+    std::size_t slice = plan_->shape.slice;
+    std::size_t most = std::max<std::size_t>(1, kLongestFetch / (slice * element_)) * slice;
+    std::size_t length = std::min(most, step.count - at);
+    outlet.offer(offered, length * element_, nullptr, header_);
+    if (out != nullptr) store(cursor, step, length, {out, step.store});
+    go_ahead(cursor, at + length);
     return true;
   }
   if (!outlet.has_slot()) return false;

@@ -75,9 +75,11 @@ class Execution {
     const PlanStep* step = nullptr;
     std::size_t round = 0, rounds = 0;
     std::size_t arrived = 0;            // inlets of the step that have their message
+    std::vector<std::size_t> ahead;     // by step: elements done, where one message took several rounds
     std::vector<const void*> operands;  // of the step, in order
     std::vector<void*> landings;        // of its messages, if the step answers them; null: none
     bool done() const { return round >= rounds; }
+    std::size_t& elements_ahead() { return ahead[static_cast<std::size_t>(step - begin)]; }
   };
 
   void prepare(const Plan& plan);
@@ -85,10 +87,11 @@ class Execution {
   bool progress_tracks();
   bool advance(Cursor& cursor);
   bool run_inline(Cursor& cursor, const PlanStep& step, std::size_t at, std::size_t count);
-  void combine_inline(const Cursor& cursor, const PlanStep& step, std::size_t count, std::byte* out);
+  void reduce_inline(const Cursor& cursor, const PlanStep& step, std::size_t count, std::byte* out);
   bool run_slice(Cursor& cursor, const PlanStep& step, std::size_t at, std::size_t count);
   bool take_messages(Cursor& cursor, const PlanStep& step, std::size_t at, std::size_t count);
   void combine(Cursor& cursor, const PlanStep& step, std::size_t count);
+  void go_ahead(Cursor& cursor, std::size_t elements);
   void store(Cursor& cursor, const PlanStep& step, std::size_t count, Target target);
   void copy_to_targets(const void* from, std::size_t bytes);
   void reduce(const PlanStep& step, const void* const* operands, std::size_t count, Target first,
@@ -112,6 +115,7 @@ class Execution {
   StoreTuner::Clock::time_point started_;  // the span, if it is timed
   std::vector<Cursor> cursors_;
   std::size_t track_count_ = 0;
+  bool is_ahead_ = false;  // at any step
   bool done_ = true;
 };
 

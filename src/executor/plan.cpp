@@ -76,6 +76,7 @@ std::unique_ptr<Plan> make_plan(const Schedule& schedule, const Shape& shape, Al
   plan->type = type;
   plan->kind = kind;
   plan->reduce = reduce_function(type, kind);
+  plan->fetches_ahead = !(shape.in_place && shape.collective == Collective::all_to_all);
   plan->scratch_bytes = schedule.scratch * size_of(type);
   if (policy.for_others)
     plan->for_others = *policy.for_others;

@@ -50,8 +50,9 @@ struct Plan {
   std::vector<PlanTrack> tracks;
   std::size_t scratch_bytes = 0;
   std::size_t most_operands = 1;
-  bool brief = false;        // one track, and every message of it travels in one piece with its header
-  bool single_copy = false;  // receivers copy straight from the senders' buffers, whatever the process
+  bool brief = false;         // one track, and every message of it travels in one piece with its header
+  bool single_copy = false;   // receivers copy straight from the senders' buffers, whatever the process
+  bool fetches_ahead = true;  // longer messages at once: not over what is still to be sent
   Store for_others = Store::shared;  // how memory is stored that other ranks read
   StoreTuner* tuner = nullptr;       // who decides that for each run, if anyone
   std::vector<Outlet*> offering;     // outlets that may have offers under way at the end

@@ -24,11 +24,13 @@ struct CallHeader {
 
 /// A message that has arrived, readable where it is until it is released.
 struct ArrivedMessage {
-  const void* data = nullptr;  ///< null: it lies in the sender's process and must be fetched
+  const void* data = nullptr;  ///< null if it is placed or must be fetched
   void* landing = nullptr;     ///< where the sender would have the answer, if it said so; `bytes` long
-  bool placed = false;         ///< the sender stored it in the landing that it was given; `data` is null
-  std::size_t bytes = 0;
+  bool placed = false;         ///< the sender stored it in the landing that it was given
+  std::size_t bytes = 0;       ///< or what is left of them to be fetched
   CallHeader header;
+  /// It lies in the sender's process, and may be longer than a slice.
+  bool must_be_fetched() const { return data == nullptr && !placed; }
 };
 
 /// No message that travels by value, behind the words that announce it, is longer than this.
@@ -41,9 +43,10 @@ class Inlet {
   virtual bool peek(ArrivedMessage& message) = 0;
   /// Whether there is one; peek() without a look at it.
   virtual bool has_message() const = 0;
-  /// Copies the peeked message, whose data is null, here. Throws when the sender's process lets nobody read.
-  virtual void fetch(void* destination) = 0;
-  /// Frees the peeked message.
+  /// Copies the next bytes, `most` if there are so many, of the peeked message, which must be fetched; gives
+  /// how many. Throws when the sender's process lets nobody read.
+  virtual std::size_t fetch(void* destination, std::size_t most) = 0;
+  /// Frees the peeked message, unless some of it is yet to be fetched.
   virtual void release() = 0;
   virtual int source() const = 0;
 };
@@ -65,9 +68,10 @@ class Outlet {
   virtual std::size_t most_inline() const = 0;
   /// Sends up to that many bytes by value.
   virtual void send_inline(const void* data, std::size_t bytes, const CallHeader& header) = 0;
-  /// Whether all receivers could read [data, data + bytes) in place, or at least fetch it if `by_fetching`.
-  virtual bool can_offer(const void* data, std::size_t bytes, bool by_fetching) = 0;
-  /// Sends memory that stays as it is until the receivers have read it (has_settled).
+  /// Whether all receivers could read [data, data + bytes) in place.
+  virtual bool can_reach(const void* data, std::size_t bytes) const = 0;
+  /// Sends memory that stays as it is until the receivers have read it (has_settled). They fetch what they
+  /// cannot reach.
   virtual void offer(const void* data, std::size_t bytes, void* landing, const CallHeader& header) = 0;
   /// Sends word that the bytes are in each receiver's landing.
   virtual void send_placed(std::size_t bytes, const CallHeader& header) = 0;

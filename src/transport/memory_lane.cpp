@@ -172,6 +172,7 @@ class MemoryLanes::MemoryInlet final : public Inlet {
       peeked_units_ = MessageHead::units_for(0);
     } else {
       MessagePlaces places = places_in(head);
+      if (kind == MessageKind::remote) message.bytes = left_ = message.bytes - fetched_;
       message.data = locate(kind, places.data, message.bytes);
       message.landing = reach(places.landing, message.bytes);
       peeked_units_ = MessageHead::units_for(sizeof places);
@@ -181,14 +182,18 @@ class MemoryLanes::MemoryInlet final : public Inlet {
 
   bool has_message() const override { return oldest().state.load(std::memory_order_relaxed) != 0; }
 
-  void fetch(void* destination) override {
-    const MessageHead& head = oldest();
-    auto bytes = static_cast<std::uint32_t>(head.state.load(std::memory_order_relaxed));
+  std::size_t fetch(void* destination, std::size_t most) override {
+    std::size_t bytes = std::min(most, left_);
     copy_from_process(lanes_.processes_[static_cast<std::size_t>(source_)], destination,
-                      places_in(head).data.place, bytes);
+                      places_in(oldest()).data.place + fetched_, bytes);
+    fetched_ += bytes;
+    left_ -= bytes;
+    if (left_ == 0) fetched_ = 0;
+    return bytes;
   }
 
   void release() override {
+    if (left_ != 0) return;
     released_ += peeked_units_;
     tail_.released.store(released_, std::memory_order_release);
     bell_.ring();
@@ -230,6 +235,7 @@ class MemoryLanes::MemoryInlet final : public Inlet {
   Doorbell bell_;
   std::uint64_t released_ = 0;  // units
   std::uint64_t peeked_units_ = 0;
+  std::size_t fetched_ = 0, left_ = 0;  // bytes of the peeked message, if it must be fetched
 };
 
 class MemoryLanes::MemoryOutlet final : public Outlet {
@@ -275,8 +281,8 @@ class MemoryLanes::MemoryOutlet final : public Outlet {
     for (SendState* send : sends_) send->send_inline(data, bytes, header);
   }
 
-  bool can_offer(const void* data, std::size_t bytes, bool by_fetching) override {
-    return by_fetching || reachable(data, bytes).has_value();
+  bool can_reach(const void* data, std::size_t bytes) const override {
+    return reachable(data, bytes).has_value();
   }
 
   void offer(const void* data, std::size_t bytes, void* landing, const CallHeader& header) override {

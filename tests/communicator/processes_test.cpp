@@ -152,6 +152,34 @@ TEST_CASE("buffers of ncclMemAlloc are read in place by other processes") {
   CHECK(endings == Endings{0, 0, 0});
 }
 
+TEST_CASE("ranks may differ in how they deliver: in place through slots, else by single copy") {
+  for (const char* from : {"64K", "never"}) {
+    Endings endings = run_processes(3, [from](int rank, ncclUniqueId id) {
+      setenv("TUTTI_SINGLE_COPY", from, 1);
+      ncclComm_t comm = nullptr;
+      if (ncclCommInitRank(&comm, 3, id, rank) != ncclSuccess) return fail("init");
+      // Several fetched messages of several slices each, and a short rest.
+      constexpr std::size_t kBlock = (5U << 19) + 20'001;
+      std::vector<std::uint8_t> in(3 * kBlock), out(3 * kBlock);
+      auto value = [](int source, int destination, std::size_t i) {
+        return static_cast<std::uint8_t>(static_cast<std::size_t>(source * 3 + destination) * 41 + i * 7);
+      };
+      bool in_place = rank == 1;
+      for (int round = 0; round < 3; ++round) {
+        std::vector<std::uint8_t>& sent = in_place ? out : in;
+        for (std::size_t i = 0; i < sent.size(); ++i)
+          sent[i] = value(rank, static_cast<int>(i / kBlock), i % kBlock);
+        if (ncclAlltoAll(sent.data(), out.data(), kBlock, ncclUint8, comm, nullptr) != ncclSuccess)
+          return fail("ncclAlltoAll");
+        for (std::size_t i = 0; i < out.size(); ++i)
+          if (out[i] != value(static_cast<int>(i / kBlock), rank, i % kBlock)) return fail("wrong byte");
+      }
+      return ncclCommDestroy(comm) == ncclSuccess ? 0 : fail("destroy");
+    });
+    CHECK(endings == Endings{0, 0, 0});
+  }
+}
+
 TEST_CASE("making and destroying communicators leaves no descriptors, threads or memory behind") {
   Endings endings = run_processes(2, [](int rank, ncclUniqueId id) {
     ncclComm_t base = nullptr;

@@ -29,8 +29,8 @@ class CountingOutlet final : public Outlet {
     ++other_;
     outlet_.send_inline(data, bytes, header);
   }
-  bool can_offer(const void* data, std::size_t bytes, bool by_fetching) override {
-    return outlet_.can_offer(data, bytes, by_fetching);
+  bool can_reach(const void* data, std::size_t bytes) const override {
+    return outlet_.can_reach(data, bytes);
   }
   void offer(const void* data, std::size_t bytes, void* landing, const CallHeader& header) override {
     ++other_;
