@@ -104,7 +104,7 @@ bool Execution::progress_tracks() {
     }
   }
   if (finished && (plan_->offering.empty() || settled())) {
-    if (for_others_.timed) end_span(cursors_[0].begin->count);
+    if (for_others_.timed) end_span(cursors_[plan_->span_track].begin->count);
     if (std::exchange(is_ahead_, false))
       for (std::size_t t = 0; t < track_count_; ++t) std::ranges::fill(cursors_[t].ahead, 0);
     done_ = true;
@@ -166,10 +166,10 @@ inline bool Execution::advance(Cursor& cursor) {
   if (++cursor.step == cursor.end) {
     cursor.step = cursor.begin;
     ++cursor.round;
-    // The other tracks are no more than the lanes' slots ahead or behind.
-    if (plan_->tuner != nullptr && &cursor == cursors_.data() && cursor.round % kSpanRounds == 0) {
+    if (plan_->tuner != nullptr && &cursor == &cursors_[plan_->span_track] &&
+        cursor.round % kSpanRounds == 0) {
       end_span(kSpanRounds * slice);
-      if (cursor.round + kSpanRounds <= cursor.rounds) begin_span();
+      if (cursor.round + kSpanRounds <= plan_->span_rounds) begin_span();
     }
   }
   return true;

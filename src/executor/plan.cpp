@@ -57,6 +57,19 @@ std::size_t buffer_bytes(const Shape& shape, DataType type) {
   return (shape.in_place ? std::max(in, out) : in + out) * size_of(type);
 }
 
+// A track that only takes what others have stored may be far behind them, and then go on at once.
+bool stores_for_others(const PlanTrack& track) {
+  return std::ranges::any_of(track.steps, &PlanStep::answers);
+}
+
+// The rounds that all tracks have, which are as many on all ranks, on a track whose time is that of its
+// stores.
+void choose_spans(Plan& plan) {
+  auto found = std::ranges::find_if(plan.tracks, stores_for_others);
+  if (found != plan.tracks.end()) plan.span_track = static_cast<std::size_t>(found - plan.tracks.begin());
+  for (const PlanTrack& track : plan.tracks) plan.span_rounds = std::min(plan.span_rounds, track.rounds);
+}
+
 }  // namespace
 
 std::ptrdiff_t in_place_bytes(const Shape& shape, DataType type) {
@@ -97,6 +110,7 @@ std::unique_ptr<Plan> make_plan(const Schedule& schedule, const Shape& shape, Al
     }
     if (!bound.steps.empty()) plan->tracks.push_back(std::move(bound));
   }
+  choose_spans(*plan);
   plan->brief = plan->tracks.size() == 1 && plan->tracks[0].rounds == 1 &&
                 std::ranges::all_of(plan->tracks[0].steps, [&](const PlanStep& step) {
                   return step.count * size_of(type) <= step.most_inline;

@@ -55,7 +55,9 @@ struct Plan {
   bool fetches_ahead = true;  // longer messages at once: not over what is still to be sent
   Store for_others = Store::shared;  // how memory is stored that other ranks read
   StoreTuner* tuner = nullptr;       // who decides that for each run, if anyone
-  std::vector<Outlet*> offering;     // outlets that may have offers under way at the end
+  std::size_t span_track = 0;        // whose rounds make the tuner's spans, up to span_rounds
+  std::size_t span_rounds = SIZE_MAX;
+  std::vector<Outlet*> offering;  // outlets that may have offers under way at the end
 };
 
 /// Bytes from the input's address to the output's in the in-place form.

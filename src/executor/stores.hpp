@@ -31,8 +31,8 @@ class StoreTuner {
   Choice choose() {
     std::uint32_t at = spans_++ % kPeriod;
     if (at == 0) least_.fill(std::numeric_limits<double>::max());
-    if (at < kTrials) return {at % 2 == 0 ? Store::shared : Store::streaming, true};
-    return {best_, false};
+    if (at >= 2 * kTrials) return {best_, false};
+    return {at < kTrials ? Store::shared : Store::streaming, at % kTrials >= kTrials / 2};
   }
   /// For what is too short to be a span.
   Store best() const { return best_; }
@@ -43,8 +43,8 @@ class StoreTuner {
   }
 
  private:
-  static constexpr std::uint32_t kTrials = 4;
-  static constexpr std::uint32_t kPeriod = 128;
+  static constexpr std::uint32_t kTrials = 4;  // of each kind, one after the other
+  static constexpr std::uint32_t kPeriod = 256;
   std::uint32_t spans_ = 0;
   std::array<double, 2> least_{};  // time per element: shared, streaming
   Store best_ = Store::shared;
