@@ -182,8 +182,11 @@ bool Execution::take_messages(Cursor& cursor, const PlanStep& step, std::size_t 
     ArrivedMessage message;
     if (!inlet.peek(message)) return false;
     if (message.header != header_) throw CallMismatch(inlet.source(), message.header, header_);
-    if (message.bytes != bytes &&
-        !(message.must_be_fetched() && message.bytes <= (step.count - at) * element_))
+    auto is_longer = [&] {
+      return message.must_be_fetched() && message.bytes > bytes &&
+             message.bytes <= (step.count - at) * element_;
+    };
+    if (message.bytes != bytes && !is_longer())
       fail(ncclInternalError, "rank {} sent a message of {} bytes where {} were expected", inlet.source(),
            message.bytes, bytes);
     auto position = static_cast<int>(cursor.arrived);

@@ -18,9 +18,10 @@ namespace tutti {
 enum class Store : std::uint8_t { cached, streaming, shared };
 
 /// Decides between Store::shared and Store::streaming for memory that other ranks read, by the time that
-/// spans of an operation take (the whole of it, if it is short): a few of them try one and the other in turn,
-/// the many that follow use the faster one. All ranks try at the same time, since the spans of a kind of
-/// operation are counted alike on all.
+/// spans of an operation take (the whole of it, if it is short): a few of them try one and then the other,
+/// the first of each untimed, since they find what the kind before has left in the caches; the many that
+/// follow use the faster one. All ranks try at the same time, since the spans of a kind of operation are
+/// counted alike on all.
 class StoreTuner {
  public:
   using Clock = std::chrono::steady_clock;

@@ -161,8 +161,9 @@ TEST_CASE("ranks may differ in how they deliver: in place through slots, else by
       // Several fetched messages of several slices each, and a short rest.
       constexpr std::size_t kBlock = (5U << 19) + 20'001;
       std::vector<std::uint8_t> in(3 * kBlock), out(3 * kBlock);
-      auto value = [](int source, int destination, std::size_t i) {
-        return static_cast<std::uint8_t>(static_cast<std::size_t>(source * 3 + destination) * 41 + i * 7);
+      auto value = [](int source, int destination, std::size_t i) {  // no slice is like another
+        auto block = static_cast<std::size_t>(source) * 3 + static_cast<std::size_t>(destination);
+        return static_cast<std::uint8_t>((block * kBlock + i) * 2'654'435'761U >> 24);
       };
       bool in_place = rank == 1;
       for (int round = 0; round < 3; ++round) {
