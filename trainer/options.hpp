@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#pragma once
+#include <string>
+#include <vector>
+
+#include "model/shape.hpp"
+#include "optimizer/learning.hpp"
+#include "parallel/grid.hpp"
+#include "parallel/model_states.hpp"
+
+namespace trainer {
+
+/// All that a training run is asked to be.
+struct Options {
+  std::vector<std::string> data;
+  double held_out = 0.05;
+
+  ModelShape shape;
+  Type precision = Type::Float32;
+  std::uint64_t seed = 1;
+
+  GridShape grid;
+  bool sequence_parallel = false;
+  ZeroStage zero = ZeroStage::None;
+  Index bucket_bytes = 4 << 20;
+  bool recompute = false;
+
+  Index steps = 100;
+  Index batch = 8;        ///< samples of a step, over all ranks
+  Index micro_batch = 0;  ///< samples computed at once; 0: all that a rank has
+  LearningOptions learning;
+  Index evaluate_every = 50;
+  bool threads = false;  ///< all ranks in this process
+
+  Index samples_per_rank() const { return batch / grid.data; }
+  Index samples_at_once() const { return micro_batch == 0 ? samples_per_rank() : micro_batch; }
+  Index micro_batches() const { return samples_per_rank() / samples_at_once(); }
+};
+
+/// Throws Error when the options contradict each other, or do not make `ranks` ranks.
+void check(const Options& options, int ranks);
+/// What all ranks must agree on, as one line of text.
+std::string agreement(const Options& options);
+
+}  // namespace trainer

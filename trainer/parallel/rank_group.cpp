@@ -1,0 +1,119 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "parallel/rank_group.hpp"
+
+#include <chrono>
+
+namespace trainer {
+
+namespace {
+
+ncclDataType_t nccl_type(Type type) {
+  switch (type) {
+    case Type::Float32: return ncclFloat32;
+    case Type::Bfloat16: return ncclBfloat16;
+    case Type::Float16: return ncclFloat16;
+  }
+  return ncclFloat32;
+}
+
+}  // namespace
+
+const char* name_of(Collective collective) {
+  switch (collective) {
+    case Collective::AllReduce: return "all-reduce";
+    case Collective::ReduceScatter: return "reduce-scatter";
+    case Collective::AllGather: return "all-gather";
+    case Collective::SendReceive: return "send/receive";
+  }
+  return "?";
+}
+
+double Traffic::sent() const {
+  double sum = 0;
+  for (const Entry& entry : entries) sum += entry.sent;
+  return sum;
+}
+
+Event Stream::record() {
+  auto done = std::make_shared<std::atomic<bool>>(false);
+  // The callback owns a reference of its own: whoever waits may have given up by then.
+  auto* held = new Event(done);
+  auto mark = [](void* argument) {
+    std::unique_ptr<Event> event(static_cast<Event*>(argument));
+    (*event)->store(true);
+    (*event)->notify_all();
+  };
+  ncclResult_t result = tuttiStreamAddCallback(stream_.get(), mark, held);
+  if (result != ncclSuccess) delete held;
+  tutti::check(result);
+  return done;
+}
+
+void Stream::wait(const Event& event) {
+  event->wait(false);
+  ncclResult_t state = tuttiStreamQuery(stream_.get());
+  if (state != ncclSuccess && state != ncclInProgress) stream_.synchronize();
+}
+
+RankGroup::RankGroup(tutti::Communicator communicator)
+    : communicator_(std::move(communicator)), rank_(communicator_.rank()), size_(communicator_.size()) {}
+
+template <class Call>
+void RankGroup::run(Collective collective, double sent, const Stream* stream, Call call) {
+  if (size_ == 1) return;
+  auto start = std::chrono::steady_clock::now();
+  tutti::check(call(communicator_.get(), stream == nullptr ? nullptr : stream->get()));
+  traffic_.blocked += std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  traffic_[collective].calls += 1;
+  traffic_[collective].sent += sent;
+}
+
+void RankGroup::all_reduce(Type type, void* data, Index count, const Stream* stream) {
+  run(Collective::AllReduce, 2 * ring_share() * static_cast<double>(count * size_of(type)), stream,
+      [&](ncclComm_t comm, cudaStream_t queue) {
+        return ncclAllReduce(data, data, static_cast<std::size_t>(count), nccl_type(type), ncclSum, comm, queue);
+      });
+}
+
+void RankGroup::all_reduce(double* data, Index count, ncclRedOp_t op) {
+  run(Collective::AllReduce, 2 * ring_share() * static_cast<double>(count) * sizeof(double), nullptr,
+      [&](ncclComm_t comm, cudaStream_t queue) {
+        return ncclAllReduce(data, data, static_cast<std::size_t>(count), ncclFloat64, op, comm, queue);
+      });
+}
+
+void RankGroup::maximum(float* data, Index count) {
+  run(Collective::AllReduce, 2 * ring_share() * static_cast<double>(count) * sizeof(float), nullptr,
+      [&](ncclComm_t comm, cudaStream_t queue) {
+        return ncclAllReduce(data, data, static_cast<std::size_t>(count), ncclFloat32, ncclMax, comm, queue);
+      });
+}
+
+void RankGroup::reduce_scatter(Type type, const void* whole, void* part, Index count, const Stream* stream) {
+  run(Collective::ReduceScatter, static_cast<double>((size_ - 1) * count * size_of(type)), stream,
+      [&](ncclComm_t comm, cudaStream_t queue) {
+        return ncclReduceScatter(whole, part, static_cast<std::size_t>(count), nccl_type(type), ncclSum, comm, queue);
+      });
+}
+
+void RankGroup::all_gather(Type type, const void* part, void* whole, Index count, const Stream* stream) {
+  run(Collective::AllGather, static_cast<double>((size_ - 1) * count * size_of(type)), stream,
+      [&](ncclComm_t comm, cudaStream_t queue) {
+        return ncclAllGather(part, whole, static_cast<std::size_t>(count), nccl_type(type), comm, queue);
+      });
+}
+
+void RankGroup::send(Type type, const void* data, Index count, int to, const Stream* stream) {
+  run(Collective::SendReceive, static_cast<double>(count * size_of(type)), stream,
+      [&](ncclComm_t comm, cudaStream_t queue) {
+        return ncclSend(data, static_cast<std::size_t>(count), nccl_type(type), to, comm, queue);
+      });
+}
+
+void RankGroup::receive(Type type, void* data, Index count, int from, const Stream* stream) {
+  run(Collective::SendReceive, 0, stream, [&](ncclComm_t comm, cudaStream_t queue) {
+    return ncclRecv(data, static_cast<std::size_t>(count), nccl_type(type), from, comm, queue);
+  });
+}
+
+}  // namespace trainer

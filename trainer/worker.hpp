@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#pragma once
+#include <memory>
+
+#include "data/corpus.hpp"
+#include "options.hpp"
+#include "parallel/stage.hpp"
+#include "parallel/tensor_parallel.hpp"
+
+namespace trainer {
+
+/// One rank of a training run.
+class Worker {
+ public:
+  struct StepResult {
+    double loss;           ///< mean over the tokens of the whole batch, in nats
+    double gradient_norm;  ///< of the whole model, before clipping
+    float rate;
+    bool skipped;  ///< gradients overflowed; the loss scale was halved
+    double seconds, blocked_seconds;
+  };
+
+  /// Collective. Blocks until all ranks of `world` have come; throws Error when they were asked for different runs.
+  /// Options and corpus must outlive it.
+  Worker(const Options& options, const Corpus& corpus, tutti::Communicator world);
+
+  /// Trains on batch number `step`. Collective.
+  StepResult step(Index step);
+  /// Mean loss over the held-out text, at most `samples` of it. Collective.
+  double held_out_loss(Index samples);
+
+  const Grid& grid() const { return grid_; }
+  const Memory& memory() const { return memory_; }
+  ModelStates& states() { return states_; }
+  const std::vector<UnitSpec>& units() const { return units_; }
+  /// Floating-point operations of this rank so far, in products of matrices.
+  double operations() const { return products_.operations(); }
+
+ private:
+  Pass pass(Index samples, Index first_sample, Index step, bool training);
+  MicroBatch batch(Index number_in_step, Index step) const;
+  void sum_norm_gradients();
+  double gradient_norm();
+  double blocked() const;
+
+  const Options& options_;
+  const Corpus& corpus_;
+  Memory memory_;
+  Products products_;
+  Grid grid_;
+  TensorParallel tensor_;
+  std::vector<UnitSpec> units_;
+  std::vector<UnitLayout> layouts_;
+  ModelStates states_;
+  Stage stage_;
+  LossScale loss_scale_;
+  Index updates_ = 0;
+};
+
+}  // namespace trainer
