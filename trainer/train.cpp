@@ -34,36 +34,82 @@ struct Texts {
 
 void add_options(CLI::App& app, Options& o, Texts& t) {
   app.add_option("--data", o.data, "Text files to train on")->required()->group("Data");
-  app.add_option("--held-out", o.held_out, "Share of the text that is kept for measuring")->capture_default_str()->group("Data");
+  app.add_option("--held-out", o.held_out, "Share of the text that is kept for measuring")
+      ->capture_default_str()
+      ->group("Data");
 
-  app.add_option("--preset", t.preset, "tiny (0.9 M parameters), small (11 M) or medium (25 M)")->capture_default_str()->group("Model");
-  app.add_option("--layers", t.layers, "Blocks; this and the next three default to the preset's")->group("Model");
+  app.add_option("--preset", t.preset, "tiny (0.9 M parameters), small (11 M) or medium (25 M)")
+      ->capture_default_str()
+      ->group("Model");
+  app.add_option("--layers", t.layers, "Blocks; this and the next three default to the preset's")
+      ->group("Model");
   app.add_option("--width", t.width, "Width of the residual stream")->group("Model");
   app.add_option("--heads", t.heads, "Attention heads of a block")->group("Model");
   app.add_option("--context", t.context, "Tokens of a sample")->group("Model");
-  app.add_option("--dropout", o.shape.dropout, "Share of activations dropped after embeddings and in residual branches")->capture_default_str()->group("Model");
-  app.add_flag("--untied", t.untied, "Give the head a matrix of its own instead of the token embedding")->group("Model");
+  app.add_option("--dropout", o.shape.dropout,
+                 "Share of activations dropped after embeddings and in residual branches")
+      ->capture_default_str()
+      ->group("Model");
+  app.add_flag("--untied", t.untied, "Give the head a matrix of its own instead of the token embedding")
+      ->group("Model");
   app.add_option("--precision", t.precision,
-                 "fp32; bf16 or fp16: weights, activations and gradients in 16 bits, optimizer states in 32")->capture_default_str()->group("Model");
-  app.add_option("--seed", o.seed, "Of start weights, order of the data, and dropout")->capture_default_str()->group("Model");
+                 "fp32; bf16 or fp16: weights, activations and gradients in 16 bits, optimizer states in 32")
+      ->capture_default_str()
+      ->group("Model");
+  app.add_option("--seed", o.seed, "Of start weights, order of the data, and dropout")
+      ->capture_default_str()
+      ->group("Model");
 
-  app.add_option("--dp", o.grid.data, "Data parallel: ranks that share out the batch")->capture_default_str()->group("Layout");
-  app.add_option("--tp", o.grid.tensor, "Tensor parallel: ranks that share every layer")->capture_default_str()->group("Layout");
-  app.add_flag("--sequence-parallel", o.sequence_parallel, "Tensor-parallel ranks share the tokens between layers, too")->group("Layout");
-  app.add_option("--zero", t.zero, "Data-parallel ranks share: 1 optimizer states, 2 gradients too, 3 parameters too")->check(CLI::Range(0, 3))->capture_default_str()->group("Layout");
-  app.add_option("--bucket-bytes", o.bucket_bytes, "Gradients that are reduced together")->check(CLI::PositiveNumber)->capture_default_str()->group("Layout");
-  app.add_flag("--recompute", o.recompute, "Keep the input of each block only, and compute the rest again when it is needed")->group("Layout");
+  app.add_option("--dp", o.grid.data, "Data parallel: ranks that share out the batch")
+      ->capture_default_str()
+      ->group("Layout");
+  app.add_option("--tp", o.grid.tensor, "Tensor parallel: ranks that share every layer")
+      ->capture_default_str()
+      ->group("Layout");
+  app.add_flag("--sequence-parallel", o.sequence_parallel,
+               "Tensor-parallel ranks share the tokens between layers, too")
+      ->group("Layout");
+  app.add_option("--zero", t.zero,
+                 "Data-parallel ranks share: 1 optimizer states, 2 gradients too, 3 parameters too")
+      ->check(CLI::Range(0, 3))
+      ->capture_default_str()
+      ->group("Layout");
+  app.add_option("--bucket-bytes", o.bucket_bytes, "Gradients that are reduced together")
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str()
+      ->group("Layout");
+  app.add_flag("--recompute", o.recompute,
+               "Keep the input of each block only, and compute the rest again when it is needed")
+      ->group("Layout");
   app.add_flag("--threads", o.threads, "Run all ranks as threads of this process")->group("Layout");
 
   app.add_option("--steps", o.steps, "Updates to make")->capture_default_str()->group("Training");
-  app.add_option("--batch", o.batch, "Samples of a step, over all ranks")->capture_default_str()->group("Training");
-  app.add_option("--micro-batch", o.micro_batch, "Samples computed at once; gradients of a step's micro-batches are accumulated (0: one micro-batch)")->capture_default_str()->group("Training");
-  app.add_option("--rate", o.learning.rate, "Highest learning rate of AdamW")->capture_default_str()->group("Training");
-  app.add_option("--least-rate", o.learning.least_rate, "Rate at the last step, after half a cosine")->capture_default_str()->group("Training");
-  app.add_option("--warm-up", o.learning.warm_up, "Steps of rising rate")->capture_default_str()->group("Training");
-  app.add_option("--decay", o.learning.decay, "Weight decay of matrices")->capture_default_str()->group("Training");
-  app.add_option("--clip", o.learning.clip, "Largest norm of the whole gradient; 0: no clipping")->capture_default_str()->group("Training");
-  app.add_option("--evaluate-every", o.evaluate_every, "Steps between measurements of the held-out loss")->capture_default_str()->group("Training");
+  app.add_option("--batch", o.batch, "Samples of a step, over all ranks")
+      ->capture_default_str()
+      ->group("Training");
+  app.add_option(
+         "--micro-batch", o.micro_batch,
+         "Samples computed at once; gradients of a step's micro-batches are accumulated (0: one micro-batch)")
+      ->capture_default_str()
+      ->group("Training");
+  app.add_option("--rate", o.learning.rate, "Highest learning rate of AdamW")
+      ->capture_default_str()
+      ->group("Training");
+  app.add_option("--least-rate", o.learning.least_rate, "Rate at the last step, after half a cosine")
+      ->capture_default_str()
+      ->group("Training");
+  app.add_option("--warm-up", o.learning.warm_up, "Steps of rising rate")
+      ->capture_default_str()
+      ->group("Training");
+  app.add_option("--decay", o.learning.decay, "Weight decay of matrices")
+      ->capture_default_str()
+      ->group("Training");
+  app.add_option("--clip", o.learning.clip, "Largest norm of the whole gradient; 0: no clipping")
+      ->capture_default_str()
+      ->group("Training");
+  app.add_option("--evaluate-every", o.evaluate_every, "Steps between measurements of the held-out loss")
+      ->capture_default_str()
+      ->group("Training");
   app.footer(kExamples);
 }
 
@@ -84,23 +130,26 @@ void finish(Options& o, const Texts& t) {
 class Progress {
  public:
   Progress(const Options& options, const Corpus& corpus, const Worker& worker) : options_(options) {
-    fmt::print("{} parameters ({} layers, width {}, {} heads, context {}), {}, {} training tokens\n"
-               "dp {} x tp {}{}{}, {} samples a step; a token without its neighbours has {:.3f} nats\n",
-               parameter_count(worker.units()), options.shape.layers, options.shape.width, options.shape.heads,
-               options.shape.context, name_of(options.precision), corpus.training_tokens(), options.grid.data,
-               options.grid.tensor, options.sequence_parallel ? " with sequence parallelism" : "",
-               options.zero != ZeroStage::None ? fmt::format(", ZeRO stage {}", static_cast<int>(options.zero)) : "",
-               options.batch, corpus.unigram_entropy());
+    fmt::print(
+        "{} parameters ({} layers, width {}, {} heads, context {}), {}, {} training tokens\n"
+        "dp {} x tp {}{}{}, {} samples a step; a token without its neighbours has {:.3f} nats\n",
+        parameter_count(worker.units()), options.shape.layers, options.shape.width, options.shape.heads,
+        options.shape.context, name_of(options.precision), corpus.training_tokens(), options.grid.data,
+        options.grid.tensor, options.sequence_parallel ? " with sequence parallelism" : "",
+        options.zero != ZeroStage::None ? fmt::format(", ZeRO stage {}", static_cast<int>(options.zero)) : "",
+        options.batch, corpus.unigram_entropy());
   }
 
   void step(Index step, const Worker::StepResult& result) {
     seconds_ += result.seconds;
     double left = seconds_ / static_cast<double>(step + 1) * static_cast<double>(options_.steps - step - 1);
-    fmt::print("step {:>5}/{}  loss {:.4f}  norm {:.3f}  rate {:.2e}  {:>7.0f} tokens/s  waiting {:>3.0f} %  {:>4.0f} s left{}\n",
-               step + 1, options_.steps, result.loss, result.gradient_norm, result.rate,
-               static_cast<double>(options_.batch * options_.shape.context) / result.seconds,
-               100 * result.blocked_seconds / result.seconds, left,
-               result.skipped ? "  skipped: gradients overflowed, loss scale halved" : "");
+    fmt::print(
+        "step {:>5}/{}  loss {:.4f}  norm {:.3f}  rate {:.2e}  {:>7.0f} tokens/s  waiting {:>3.0f} %  "
+        "{:>4.0f} s left{}\n",
+        step + 1, options_.steps, result.loss, result.gradient_norm, result.rate,
+        static_cast<double>(options_.batch * options_.shape.context) / result.seconds,
+        100 * result.blocked_seconds / result.seconds, left,
+        result.skipped ? "  skipped: gradients overflowed, loss scale halved" : "");
     std::fflush(stdout);
   }
 
@@ -159,7 +208,8 @@ int main(int argc, char** argv) {
     finish(options, texts);
     tutti::World world = tutti::World::from_environment();
     if (options.threads && world.size() > 1)
-      throw Error("--threads runs all ranks in one process, but this job has several: leave out one of the two");
+      throw Error(
+          "--threads runs all ranks in one process, but this job has several: leave out one of the two");
     check(options, options.threads ? options.grid.ranks() : world.size());
     Corpus corpus(read_text(options.data), options.shape.context, options.held_out);
     if (options.threads)

@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cmath>
 
@@ -22,19 +23,21 @@ std::vector<const UnitLayout*> pointers(const std::vector<UnitLayout>& layouts) 
   return result;
 }
 
-// Ranks that were asked for different runs would send each other arrays of different sizes, or worse, of equal ones.
+// Ranks that were asked for different runs would send each other arrays of different sizes, or worse, of
+// equal ones.
 void require_agreement(const Options& options, RankGroup& world) {
   constexpr std::size_t kLength = 2048;
   std::string mine = agreement(options);
   mine.resize(kLength, '\0');
   std::string all(kLength * static_cast<std::size_t>(world.size()), '\0');
   if (world.size() > 1)
-    tutti::check(ncclAllGather(mine.data(), all.data(), kLength, ncclChar, world.communicator().get(), nullptr));
+    tutti::check(
+        ncclAllGather(mine.data(), all.data(), kLength, ncclChar, world.communicator().get(), nullptr));
   for (int r = 0; r < world.size(); ++r) {
     std::string theirs = all.substr(static_cast<std::size_t>(r) * kLength, kLength);
     if (world.size() > 1 && theirs != mine)
-      throw Error(fmt::format("ranks were started with different options: rank {}: {}\nrank {}: {}", world.rank(),
-                              mine.c_str(), r, theirs.c_str()));
+      throw Error(fmt::format("ranks were started with different options: rank {}: {}\nrank {}: {}",
+                              world.rank(), mine.c_str(), r, theirs.c_str()));
   }
 }
 
@@ -62,9 +65,16 @@ Worker::Worker(const Options& options, const Corpus& corpus, tutti::Communicator
 }
 
 Pass Worker::pass(Index samples, Index first_sample, Index step, bool training) {
-  return {.shape = options_.shape, .memory = memory_, .products = products_, .tensor = tensor_, .samples = samples,
-          .first_sample = first_sample, .training = training, .recompute = training && options_.recompute,
-          .seed = options_.seed, .step = step};
+  return {.shape = options_.shape,
+          .memory = memory_,
+          .products = products_,
+          .tensor = tensor_,
+          .samples = samples,
+          .first_sample = first_sample,
+          .training = training,
+          .recompute = training && options_.recompute,
+          .seed = options_.seed,
+          .step = step};
 }
 
 namespace {
@@ -87,7 +97,8 @@ MicroBatch Worker::batch(Index number_in_step, Index step) const {
 Worker::StepResult Worker::step(Index step) {
   auto start = std::chrono::steady_clock::now();
   double blocked_before = blocked();
-  // Each token's share of the mean over the whole batch, so that sums over ranks and micro-batches are the gradient.
+  // Each token's share of the mean over the whole batch, so that sums over ranks and micro-batches are the
+  // gradient.
   const double share = 1.0 / static_cast<double>(options_.batch * options_.shape.context);
   const float scale = static_cast<float>(share) * loss_scale_.value();
   const Index first = grid_.data.rank() * options_.samples_per_rank();
@@ -110,8 +121,10 @@ Worker::StepResult Worker::step(Index step) {
   const float clip = options_.learning.clip;
   bool finite = std::isfinite(result.gradient_norm);
   if (!finite && options_.precision != Type::Float16)
-    throw Error(fmt::format("step {}: the gradients are not finite (norm {}): choose a smaller --rate, or look at "
-                            "the data", step, result.gradient_norm));
+    throw Error(
+        fmt::format("step {}: the gradients are not finite (norm {}): choose a smaller --rate, or look at "
+                    "the data",
+                    step, result.gradient_norm));
   result.skipped = !loss_scale_.accept(finite);
   if (result.skipped) {
     states_.forget_gradients();
@@ -137,7 +150,8 @@ void Worker::sum_norm_gradients() {
   if (!tensor_.splits_tokens()) return;
   tutti::GroupScope together;
   states_.for_each_owned([&](const ModelStates::Owned& owned) {
-    if (owned.parameter.spec->is_norm) grid_.tensor.all_reduce(options_.precision, owned.gradient, owned.count);
+    if (owned.parameter.spec->is_norm)
+      grid_.tensor.all_reduce(options_.precision, owned.gradient, owned.count);
   });
   together.end();
 }
@@ -157,8 +171,8 @@ double Worker::gradient_norm() {
 double Worker::held_out_loss(Index samples) {
   const Index context = options_.shape.context, ranks = grid_.data.size();
   samples = std::min(samples, corpus_.held_out_samples());
-  // One by one, so that the same samples count in every layout; all data-parallel ranks take as many, for stage 3
-  // gathers parameters in each.
+  // One by one, so that the same samples count in every layout; all data-parallel ranks take as many, for
+  // stage 3 gathers parameters in each.
   double loss = 0;
   for (Index first = 0; first < samples; first += ranks) {
     MicroBatch batch{.first_sample = 0, .tokens = {}, .targets = {}};
@@ -169,6 +183,17 @@ double Worker::held_out_loss(Index samples) {
   }
   grid_.data.all_reduce(&loss, 1);
   return loss / static_cast<double>(samples * context);
+}
+
+void Worker::for_each_gradient(const std::function<void(Index, const void*, Index)>& f) {
+  states_.for_each_owned([&](const ModelStates::Owned& owned) {
+    const Index begin = owned.parameter.offset + owned.first, end = begin + owned.count;
+    layouts_[owned.unit].for_each_run(owned.parameter, [&](Index place, Index number, Index length) {
+      const Index from = std::max(place, begin), to = std::min(place + length, end);
+      if (from < to)
+        f(number + from - place, advance(owned.gradient, options_.precision, from - begin), to - from);
+    });
+  });
 }
 
 double Worker::blocked() const {

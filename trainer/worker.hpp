@@ -20,8 +20,8 @@ class Worker {
     double seconds, blocked_seconds;
   };
 
-  /// Collective. Blocks until all ranks of `world` have come; throws Error when they were asked for different runs.
-  /// Options and corpus must outlive it.
+  /// Collective. Blocks until all ranks of `world` have come; throws Error when they were asked for different
+  /// runs. Options and corpus must outlive it.
   Worker(const Options& options, const Corpus& corpus, tutti::Communicator world);
 
   /// Trains on batch number `step`. Collective.
@@ -31,7 +31,10 @@ class Worker {
 
   const Grid& grid() const { return grid_; }
   const Memory& memory() const { return memory_; }
-  ModelStates& states() { return states_; }
+  const ModelStates& states() const { return states_; }
+  /// Calls f(first element in the model's numbering, gradients of the last step before clipping, how many)
+  /// for all that this rank owns.
+  void for_each_gradient(const std::function<void(Index, const void*, Index)>& f);
   const std::vector<UnitSpec>& units() const { return units_; }
   /// Floating-point operations of this rank so far, in products of matrices.
   double operations() const { return products_.operations(); }

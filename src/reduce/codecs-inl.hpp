@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// How elements of each format become vectors of the type that is computed with, and back. Included once for every
-// instruction set, by files that Highway compiles so.
+// How elements of each format become vectors of the type that is computed with, and back. Included once for
+// every instruction set, by files that Highway compiles so.
 #if defined(TUTTI_CODECS_INL_) == defined(HWY_TARGET_TOGGLE)
 #ifdef TUTTI_CODECS_INL_
 #undef TUTTI_CODECS_INL_

@@ -37,9 +37,10 @@ Corpus::Corpus(const std::string& text, Index context, double held_out) : contex
   const auto least = static_cast<std::size_t>(context) + 1;
   for (auto [part, name] : {std::pair(&training_, "training"), std::pair(&held_out_, "held-out")})
     if (part->size() < least)
-      throw Error(fmt::format("the {} part of the text has {} tokens, but a sample of --context {} needs {}: give "
-                              "more text with --data, a smaller --context, or another --held-out (now {})",
-                              name, part->size(), context, least, held_out));
+      throw Error(
+          fmt::format("the {} part of the text has {} tokens, but a sample of --context {} needs {}: give "
+                      "more text with --data, a smaller --context, or another --held-out (now {})",
+                      name, part->size(), context, least, held_out));
 }
 
 Corpus::Sample Corpus::training(std::uint64_t seed, Index number) const {

@@ -10,13 +10,15 @@
 
 namespace trainer {
 
-/// The files' text, one after another. Throws Error that names the file which is missing, unreadable or empty.
+/// The files' text, one after another. Throws Error that names the file which is missing, unreadable or
+/// empty.
 std::string read_text(const std::vector<std::string>& files);
 
 /// Tokens of a text, the last part held out from training.
 class Corpus {
  public:
-  /// A token is a byte. Throws Error when a part is too short for one sample of `context` tokens and its targets.
+  /// A token is a byte. Throws Error when a part is too short for one sample of `context` tokens and its
+  /// targets.
   Corpus(const std::string& text, Index context, double held_out);
 
   struct Sample {

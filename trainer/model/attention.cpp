@@ -40,8 +40,8 @@ struct Heads {
 void attend(const Pass& pass, const Array& qkv, Array& probabilities, Array& output) {
   const Heads h(pass);
   const Index t = h.context, d = h.width;
-  pass.products.multiply(h.product(t, t, d, h.in_qkv(), h.in_qkv_transposed(), h.in_scores()), qkv.at(h.query()),
-                         qkv.at(h.key()), probabilities.data());
+  pass.products.multiply(h.product(t, t, d, h.in_qkv(), h.in_qkv_transposed(), h.in_scores()),
+                         qkv.at(h.query()), qkv.at(h.key()), probabilities.data());
   causal_softmax(pass.type(), probabilities.data(), h.scale(), h.samples * h.heads, t);
   pass.products.multiply(h.product(t, d, t, h.in_scores(), h.in_qkv(), h.in_output()), probabilities.data(),
                          qkv.at(h.value()), output.data());
@@ -54,13 +54,14 @@ void attend_backward(const Pass& pass, const Array& qkv, const Array& probabilit
   Array d_scores(pass.memory, Use::Workspace, pass.type(), probabilities.count());
   pass.products.multiply(h.product(t, d, t, h.in_scores_transposed(), h.in_output(), h.in_qkv()),
                          probabilities.data(), d_output.data(), d_qkv.at(h.value()));
-  pass.products.multiply(h.product(t, t, d, h.in_output(), h.in_qkv_transposed(), h.in_scores()), d_output.data(),
-                         qkv.at(h.value()), d_scores.data());
-  causal_softmax_backward(pass.type(), probabilities.data(), d_scores.data(), h.scale(), h.samples * h.heads, t);
+  pass.products.multiply(h.product(t, t, d, h.in_output(), h.in_qkv_transposed(), h.in_scores()),
+                         d_output.data(), qkv.at(h.value()), d_scores.data());
+  causal_softmax_backward(pass.type(), probabilities.data(), d_scores.data(), h.scale(), h.samples * h.heads,
+                          t);
   pass.products.multiply(h.product(t, d, t, h.in_scores(), h.in_qkv(), h.in_qkv()), d_scores.data(),
                          qkv.at(h.key()), d_qkv.at(h.query()));
-  pass.products.multiply(h.product(t, d, t, h.in_scores_transposed(), h.in_qkv(), h.in_qkv()), d_scores.data(),
-                         qkv.at(h.query()), d_qkv.at(h.key()));
+  pass.products.multiply(h.product(t, d, t, h.in_scores_transposed(), h.in_qkv(), h.in_qkv()),
+                         d_scores.data(), qkv.at(h.query()), d_qkv.at(h.key()));
 }
 
 }  // namespace trainer

@@ -24,8 +24,8 @@ void Block::attention_forward(const Pass& pass, const void* weights, BlockState&
   Array room;
   const Array& x = pass.tensor.enter(state.norm1.output, room);
   state.qkv = pass.activation(tokens * 3 * own);
-  linear(pass.products, x.data(), at(weights, pass, QkvWeight), at(weights, pass, QkvBias), state.qkv.data(), tokens,
-         c, 3 * own);
+  linear(pass.products, x.data(), at(weights, pass, QkvWeight), at(weights, pass, QkvBias), state.qkv.data(),
+         tokens, c, 3 * own);
   state.probabilities = pass.activation(tokens * local(pass, pass.shape.heads) * pass.shape.context);
   state.mixed = pass.activation(tokens * own);
   attend(pass, state.qkv, state.probabilities, state.mixed);
@@ -45,8 +45,8 @@ void Block::mlp_up(const Pass& pass, const void* weights, BlockState& state) con
   state.up = pass.activation(tokens * own);
   // Where no backward pass will ask for what GELU took, it is computed within the product.
   bool fused = !pass.training || pass.recompute;
-  linear(pass.products, x.data(), at(weights, pass, UpWeight), at(weights, pass, UpBias), state.up.data(), tokens, c,
-         own, fused);
+  linear(pass.products, x.data(), at(weights, pass, UpWeight), at(weights, pass, UpBias), state.up.data(),
+         tokens, c, own, fused);
 }
 
 Array Block::forward(const Pass& pass, const void* weights, Array input, BlockState& state) const {
@@ -106,8 +106,8 @@ Array Block::mlp_backward(const Pass& pass, const void* weights, UnitGradient gr
   // GELU's output is made anew: it costs less than keeping it.
   Array activated = pass.activation(tokens * own);
   gelu(pass.type(), state.up.data(), activated.data(), tokens * own);
-  linear_weight_gradient(pass.products, dy.data(), activated.data(), d_weight(DownWeight), gradient.accumulate,
-                         tokens, own, c);
+  linear_weight_gradient(pass.products, dy.data(), activated.data(), d_weight(DownWeight),
+                         gradient.accumulate, tokens, own, c);
   bias_gradient(pass, dy.data(), d_weight(DownBias), gradient.accumulate, tokens, c);
   Array& d_up = activated;
   linear_input_gradient(pass.products, dy.data(), at(weights, pass, DownWeight), d_up.data(), tokens, own, c);
@@ -115,19 +115,20 @@ Array Block::mlp_backward(const Pass& pass, const void* weights, UnitGradient gr
 
   Array norm_room;
   const Array& x = pass.tensor.enter(state.norm2.output, norm_room);
-  linear_weight_gradient(pass.products, d_up.data(), x.data(), d_weight(UpWeight), gradient.accumulate, tokens, c,
-                         own);
+  linear_weight_gradient(pass.products, d_up.data(), x.data(), d_weight(UpWeight), gradient.accumulate,
+                         tokens, c, own);
   bias_gradient(pass, d_up.data(), d_weight(UpBias), gradient.accumulate, tokens, own);
   Array d_norm = pass.activation(tokens * c);
-  linear_input_gradient(pass.products, d_up.data(), at(weights, pass, UpWeight), d_norm.data(), tokens, c, own);
+  linear_input_gradient(pass.products, d_up.data(), at(weights, pass, UpWeight), d_norm.data(), tokens, c,
+                        own);
   d_norm = pass.tensor.leave(std::move(d_norm));
   normalize_backward(pass, d_norm, state.middle, state.norm2, at(weights, pass, Norm2Weight), d_output,
                      d_weight(Norm2Weight), d_weight(Norm2Bias), gradient.accumulate);
   return d_output;
 }
 
-Array Block::attention_backward(const Pass& pass, const void* weights, UnitGradient gradient, BlockState& state,
-                                Array d_middle) const {
+Array Block::attention_backward(const Pass& pass, const void* weights, UnitGradient gradient,
+                                BlockState& state, Array d_middle) const {
   const Index tokens = pass.tokens(), c = pass.shape.width, own = local(pass, c);
   auto d_weight = [&](std::size_t place) { return at(gradient.data, pass, place); };
   Array room;
@@ -144,15 +145,15 @@ Array Block::attention_backward(const Pass& pass, const void* weights, UnitGradi
                          gradient.accumulate, tokens, own, c);
   bias_gradient(pass, dy.data(), d_weight(ProjectionBias), gradient.accumulate, tokens, c);
   Array d_mixed = pass.activation(tokens * own);
-  linear_input_gradient(pass.products, dy.data(), at(weights, pass, ProjectionWeight), d_mixed.data(), tokens, own,
-                        c);
+  linear_input_gradient(pass.products, dy.data(), at(weights, pass, ProjectionWeight), d_mixed.data(), tokens,
+                        own, c);
   Array d_qkv = pass.activation(tokens * 3 * own);
   attend_backward(pass, state.qkv, state.probabilities, d_mixed, d_qkv);
 
   Array norm_room;
   const Array& x = pass.tensor.enter(state.norm1.output, norm_room);
-  linear_weight_gradient(pass.products, d_qkv.data(), x.data(), d_weight(QkvWeight), gradient.accumulate, tokens, c,
-                         3 * own);
+  linear_weight_gradient(pass.products, d_qkv.data(), x.data(), d_weight(QkvWeight), gradient.accumulate,
+                         tokens, c, 3 * own);
   bias_gradient(pass, d_qkv.data(), d_weight(QkvBias), gradient.accumulate, tokens, 3 * own);
   Array d_norm = pass.activation(tokens * c);
   linear_input_gradient(pass.products, d_qkv.data(), at(weights, pass, QkvWeight), d_norm.data(), tokens, c,

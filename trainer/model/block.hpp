@@ -11,7 +11,7 @@ struct BlockState {
   Array qkv, probabilities, mixed;
   Array middle;  ///< after the attention's residual addition
   NormState norm2;
-  Array up;      ///< of the MLP, before GELU
+  Array up;  ///< of the MLP, before GELU
 };
 
 /// A transformer block: x + attention(norm(x)), then x + mlp(norm(x)).

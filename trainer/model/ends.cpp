@@ -61,8 +61,9 @@ void Embedding::backward(const Pass& pass, UnitGradient gradient, bool tokens_ac
 
 Array Head::logits(const Pass& pass, const void* weights, const void* output_weight, HeadState& state) const {
   const Index tokens = pass.tokens(), v = local_vocabulary(pass);
-  state.norm = normalize(pass, state.input, advance(weights, pass.type(), (*layout_)[head::NormWeight].offset),
-                         advance(weights, pass.type(), (*layout_)[head::NormBias].offset));
+  state.norm =
+      normalize(pass, state.input, advance(weights, pass.type(), (*layout_)[head::NormWeight].offset),
+                advance(weights, pass.type(), (*layout_)[head::NormBias].offset));
   Array room;
   const Array& x = pass.tensor.enter(state.norm.output, room);
   Array logits = pass.activation(tokens * v);
@@ -85,7 +86,8 @@ double Head::forward(const Pass& pass, const void* weights, const void* output_w
   row_exponential_sums(pass.type(), logits.data(), maxima.data(), sums.data(), tokens, v);
   for (std::size_t i = 0; i < count; ++i)
     if (rows[i] >= 0)
-      convert(pass.type(), logits.at(static_cast<Index>(i) * v + rows[i]), Type::Float32, &sums[count + i], 1);
+      convert(pass.type(), logits.at(static_cast<Index>(i) * v + rows[i]), Type::Float32, &sums[count + i],
+              1);
   pass.tensor.sum(sums);
 
   double loss = 0;
@@ -116,7 +118,8 @@ Array Head::backward(const Pass& pass, const void* weights, const void* output_w
   d_input.fill_zero();
   normalize_backward(pass, d_norm, state.input, state.norm, norm_weight, d_input,
                      advance(gradient.data, pass.type(), (*layout_)[head::NormWeight].offset),
-                     advance(gradient.data, pass.type(), (*layout_)[head::NormBias].offset), gradient.accumulate);
+                     advance(gradient.data, pass.type(), (*layout_)[head::NormBias].offset),
+                     gradient.accumulate);
   state = HeadState();
   return d_input;
 }

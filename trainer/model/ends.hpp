@@ -9,16 +9,16 @@
 
 namespace trainer {
 
-/// Token and position embeddings. The tokens' table is cut by rows: a row that another rank holds counts as zero
-/// here, and the sum over the ranks puts it in.
+/// Token and position embeddings. The tokens' table is cut by rows: a row that another rank holds counts as
+/// zero here, and the sum over the ranks puts it in.
 class Embedding {
  public:
   explicit Embedding(const UnitLayout& layout) : layout_(&layout) {}
   /// tokens: samples x context; returns [own tokens x width].
   Array forward(const Pass& pass, const void* weights, std::span<const Index> tokens) const;
   /// `tokens_accumulate`: whether the tokens' table already holds a gradient (of a tied head, say).
-  void backward(const Pass& pass, UnitGradient gradient, bool tokens_accumulate, std::span<const Index> tokens,
-                Array d_output) const;
+  void backward(const Pass& pass, UnitGradient gradient, bool tokens_accumulate,
+                std::span<const Index> tokens, Array d_output) const;
 
  private:
   const UnitLayout* layout_;
@@ -35,8 +35,8 @@ struct HeadState {
 class Head {
  public:
   explicit Head(const UnitLayout& layout) : layout_(&layout) {}
-  /// The sum over tokens of -log p(target), and where training its gradient times `scale`. `output_weight`: the
-  /// matrix [local vocabulary x width] that makes logits: the head's own or the embedding's.
+  /// The sum over tokens of -log p(target), and where training its gradient times `scale`. `output_weight`:
+  /// the matrix [local vocabulary x width] that makes logits: the head's own or the embedding's.
   double forward(const Pass& pass, const void* weights, const void* output_weight, Array input,
                  std::span<const Index> targets, float scale, HeadState& state) const;
   /// Returns the gradient of the input; writes that of `output_weight` too.

@@ -33,9 +33,15 @@ using Single = hn::CappedTag<float, 1>;
 template <class F>
 HWY_INLINE void With(Type type, F f) {
   switch (type) {
-    case Type::Float32: f(Float()); return;
-    case Type::Bfloat16: f(codecs::Widened<codecs::Bfloat16>()); return;
-    case Type::Float16: f(codecs::Half()); return;
+    case Type::Float32:
+      f(Float());
+      return;
+    case Type::Bfloat16:
+      f(codecs::Widened<codecs::Bfloat16>());
+      return;
+    case Type::Float16:
+      f(codecs::Half());
+      return;
   }
 }
 
@@ -85,8 +91,7 @@ float Maximum(const typename Codec::Element* x, Index count) {
   Index i = 0;
   for (; i + lanes <= count; i += lanes) most = hn::Max(most, Codec::Load(d, x + i));
   float maximum = hn::GetLane(hn::MaxOfLanes(d, most));
-  for (const Single one; i < count; ++i)
-    maximum = std::max(maximum, hn::GetLane(Codec::Load(one, x + i)));
+  for (const Single one; i < count; ++i) maximum = std::max(maximum, hn::GetLane(Codec::Load(one, x + i)));
   return maximum;
 }
 
@@ -113,9 +118,9 @@ void LayerNorm(Type type, const void* x_data, const void* weight_data, const voi
       auto* y = Out<C>(y_data) + r * columns;
       const float mean = share * Sum(columns, [&](auto d, Index i) HWY_ATTR { return C::Load(d, x + i); });
       const float variance = share * Sum(columns, [&](auto d, Index i) HWY_ATTR {
-        const auto difference = hn::Sub(C::Load(d, x + i), hn::Set(d, mean));
-        return hn::Mul(difference, difference);
-      });
+                               const auto difference = hn::Sub(C::Load(d, x + i), hn::Set(d, mean));
+                               return hn::Mul(difference, difference);
+                             });
       const float rstd = 1.0F / std::sqrt(variance + 1e-5F);
       ForEach(columns, [&](auto d, Index i) HWY_ATTR {
         const auto normal = hn::Mul(hn::Sub(C::Load(d, x + i), hn::Set(d, mean)), hn::Set(d, rstd));
@@ -142,13 +147,12 @@ void LayerNormBackward(Type type, const void* dy_data, const void* x_data, const
       auto normal = [&](auto d, Index i) HWY_ATTR {
         return hn::Mul(hn::Sub(C::Load(d, x + i), hn::Set(d, mean)), hn::Set(d, rstd));
       };
-      auto d_normal = [&](auto d, Index i) HWY_ATTR {
-        return hn::Mul(C::Load(d, dy + i), C::Load(d, weight + i));
-      };
+      auto d_normal = [&](auto d, Index i)
+                          HWY_ATTR { return hn::Mul(C::Load(d, dy + i), C::Load(d, weight + i)); };
       const float along_one = share * Sum(columns, d_normal);
       const float along_normal = share * Sum(columns, [&](auto d, Index i) HWY_ATTR {
-        return hn::Mul(d_normal(d, i), normal(d, i));
-      });
+                                   return hn::Mul(d_normal(d, i), normal(d, i));
+                                 });
       ForEach(columns, [&](auto d, Index i) HWY_ATTR {
         const auto gradient = C::Load(d, dy + i);
         const auto n = normal(d, i);
@@ -163,7 +167,8 @@ void LayerNormBackward(Type type, const void* dy_data, const void* x_data, const
   });
 }
 
-// gelu(x) = x s(2u) with the logistic function s and u = sqrt(2/pi) (x + 0.044715 x^3): the same as x/2 (1 + tanh u).
+// gelu(x) = x s(2u) with the logistic function s and u = sqrt(2/pi) (x + 0.044715 x^3): the same as x/2 (1 +
+// tanh u).
 constexpr float kGeluLinear = 2.0F * 0.7978845608F, kGeluCubic = 0.044715F;
 
 template <class D, class V = hn::Vec<D>>
@@ -196,8 +201,8 @@ void GeluBackward(Type type, const void* dy_data, const void* x_data, void* dx_d
       const auto s = GeluLogistic(d, v);
       const auto one = hn::Set(d, 1.0F);
       // d(2u)/dx = kGeluLinear (1 + 3 kGeluCubic x^2)
-      const auto slope = hn::Mul(hn::Set(d, kGeluLinear),
-                                 hn::MulAdd(hn::Set(d, 3.0F * kGeluCubic), hn::Mul(v, v), one));
+      const auto slope =
+          hn::Mul(hn::Set(d, kGeluLinear), hn::MulAdd(hn::Set(d, 3.0F * kGeluCubic), hn::Mul(v, v), one));
       const auto derivative = hn::MulAdd(hn::Mul(hn::Mul(v, s), hn::Sub(one, s)), slope, s);
       C::Store(hn::Mul(C::Load(d, dy + i), derivative), d, dx + i);
     });
@@ -218,9 +223,8 @@ void CausalSoftmax(Type type, void* scores, float scale, Index matrices, Index s
         return e;
       });
       const float share = 1.0F / sum;
-      ForEach(seen, [&](auto d, Index i) HWY_ATTR {
-        C::Store(hn::Mul(C::Load(d, x + i), hn::Set(d, share)), d, x + i);
-      });
+      ForEach(seen, [&](auto d, Index i)
+                        HWY_ATTR { C::Store(hn::Mul(C::Load(d, x + i), hn::Set(d, share)), d, x + i); });
       std::fill(x + seen, x + size, typename C::Element{});
     }
   });
@@ -234,9 +238,8 @@ void CausalSoftmaxBackward(Type type, const void* probabilities, void* gradients
       auto* p = In<C>(probabilities) + row * size;
       auto* dp = Out<C>(gradients) + row * size;
       const Index seen = row % size + 1;
-      const float along = Sum(seen, [&](auto d, Index i) HWY_ATTR {
-        return hn::Mul(C::Load(d, p + i), C::Load(d, dp + i));
-      });
+      const float along =
+          Sum(seen, [&](auto d, Index i) HWY_ATTR { return hn::Mul(C::Load(d, p + i), C::Load(d, dp + i)); });
       ForEach(seen, [&](auto d, Index i) HWY_ATTR {
         const auto change = hn::Sub(C::Load(d, dp + i), hn::Set(d, along));
         C::Store(hn::Mul(hn::Mul(C::Load(d, p + i), hn::Set(d, scale)), change), d, dp + i);
@@ -251,9 +254,8 @@ void Add(Type type, const void* a_data, const void* b_data, void* y_data, Index 
     using C = decltype(codec);
     auto *a = In<C>(a_data), *b = In<C>(b_data);
     auto* y = Out<C>(y_data);
-    ForEach(count, [&](auto d, Index i) HWY_ATTR {
-      C::Store(hn::Add(C::Load(d, a + i), C::Load(d, b + i)), d, y + i);
-    });
+    ForEach(count, [&](auto d, Index i)
+                       HWY_ATTR { C::Store(hn::Add(C::Load(d, a + i), C::Load(d, b + i)), d, y + i); });
   });
 }
 
@@ -364,9 +366,8 @@ void ScaleInPlace(Type type, void* x_data, float factor, Index count) {
   With(type, [&](auto codec) {
     using C = decltype(codec);
     auto* x = Out<C>(x_data);
-    ForEach(count, [&](auto d, Index i) HWY_ATTR {
-      C::Store(hn::Mul(C::Load(d, x + i), hn::Set(d, factor)), d, x + i);
-    });
+    ForEach(count, [&](auto d, Index i)
+                       HWY_ATTR { C::Store(hn::Mul(C::Load(d, x + i), hn::Set(d, factor)), d, x + i); });
   });
 }
 
@@ -377,13 +378,15 @@ void AdamWStep(Type type, const AdamW& how, const void* gradient_data, float* we
     auto* gradient = In<C>(gradient_data);
     ForEach(count, [&](auto d, Index i) HWY_ATTR {
       const auto g = hn::Mul(C::Load(d, gradient + i), hn::Set(d, how.gradient_scale));
-      const auto m1 = hn::MulAdd(hn::LoadU(d, m + i), hn::Set(d, how.beta1), hn::Mul(g, hn::Set(d, 1.0F - how.beta1)));
+      const auto m1 =
+          hn::MulAdd(hn::LoadU(d, m + i), hn::Set(d, how.beta1), hn::Mul(g, hn::Set(d, 1.0F - how.beta1)));
       const auto v1 = hn::MulAdd(hn::LoadU(d, v + i), hn::Set(d, how.beta2),
                                  hn::Mul(hn::Mul(g, g), hn::Set(d, 1.0F - how.beta2)));
       hn::StoreU(m1, d, m + i);
       hn::StoreU(v1, d, v + i);
       const auto w = hn::LoadU(d, weights + i);
-      const auto deviation = hn::Add(hn::Sqrt(hn::Mul(v1, hn::Set(d, 1.0F / how.correction2))), hn::Set(d, how.epsilon));
+      const auto deviation =
+          hn::Add(hn::Sqrt(hn::Mul(v1, hn::Set(d, 1.0F / how.correction2))), hn::Set(d, how.epsilon));
       auto change = hn::Div(hn::Mul(m1, hn::Set(d, 1.0F / how.correction1)), deviation);
       change = hn::MulAdd(w, hn::Set(d, how.decay), change);
       hn::StoreU(hn::NegMulAdd(change, hn::Set(d, how.rate), w), d, weights + i);
@@ -418,8 +421,8 @@ HWY_EXPORT(AdamWStep);
 void convert(Type from_type, const void* from, Type to_type, void* to, Index count) {
   HWY_DYNAMIC_DISPATCH(Convert)(from_type, from, to_type, to, count);
 }
-void layer_norm(Type type, const void* x, const void* weight, const void* bias, void* y, float* mean, float* rstd,
-                Index rows, Index columns) {
+void layer_norm(Type type, const void* x, const void* weight, const void* bias, void* y, float* mean,
+                float* rstd, Index rows, Index columns) {
   HWY_DYNAMIC_DISPATCH(LayerNorm)(type, x, weight, bias, y, mean, rstd, rows, columns);
 }
 void layer_norm_backward(Type type, const void* dy, const void* x, const void* weight, const float* mean,
@@ -435,8 +438,8 @@ void gelu_backward(Type type, const void* dy, const void* x, void* dx, Index cou
 void causal_softmax(Type type, void* scores, float scale, Index matrices, Index size) {
   HWY_DYNAMIC_DISPATCH(CausalSoftmax)(type, scores, scale, matrices, size);
 }
-void causal_softmax_backward(Type type, const void* probabilities, void* d_probabilities, float scale, Index matrices,
-                             Index size) {
+void causal_softmax_backward(Type type, const void* probabilities, void* d_probabilities, float scale,
+                             Index matrices, Index size) {
   HWY_DYNAMIC_DISPATCH(CausalSoftmaxBackward)(type, probabilities, d_probabilities, scale, matrices, size);
 }
 void add(Type type, const void* a, const void* b, void* y, Index count) {
@@ -460,7 +463,8 @@ void dropout_add(Type type, const void* x, const void* residual, void* y, float 
 void row_maxima(Type type, const void* x, float* maxima, Index rows, Index columns) {
   HWY_DYNAMIC_DISPATCH(RowMaxima)(type, x, maxima, rows, columns);
 }
-void row_exponential_sums(Type type, const void* x, const float* maxima, float* sums, Index rows, Index columns) {
+void row_exponential_sums(Type type, const void* x, const float* maxima, float* sums, Index rows,
+                          Index columns) {
   HWY_DYNAMIC_DISPATCH(RowExponentialSums)(type, x, maxima, sums, rows, columns);
 }
 void softmax_gradient(Type type, void* logits, const float* maxima, const float* sums, const Index* targets,
@@ -473,7 +477,8 @@ double sum_of_squares(Type type, const void* x, Index count) {
 void scale_in_place(Type type, void* x, float factor, Index count) {
   HWY_DYNAMIC_DISPATCH(ScaleInPlace)(type, x, factor, count);
 }
-void adamw(Type type, const AdamW& how, const void* gradient, float* weights, float* m, float* v, Index count) {
+void adamw(Type type, const AdamW& how, const void* gradient, float* weights, float* m, float* v,
+           Index count) {
   HWY_DYNAMIC_DISPATCH(AdamWStep)(type, how, gradient, weights, m, v, count);
 }
 

@@ -20,12 +20,15 @@ void UnitLayout::for_each_run(const LocalParameter& local,
                               const std::function<void(Index, Index, Index)>& f) const {
   const ParameterSpec& whole = *local.spec;
   switch (whole.split) {
-    case Split::None: f(local.offset, whole.first, whole.count()); return;
+    case Split::None:
+      f(local.offset, whole.first, whole.count());
+      return;
     case Split::Rows: {
       Index rows = local.rows / whole.groups;
       for (Index group = 0; group < whole.groups; ++group) {
         Index row = group * (whole.rows / whole.groups) + shard_.rank * rows;
-        f(local.offset + group * rows * local.columns, whole.first + row * whole.columns, rows * whole.columns);
+        f(local.offset + group * rows * local.columns, whole.first + row * whole.columns,
+          rows * whole.columns);
       }
       return;
     }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// Where a rank of a tensor-parallel group keeps its part of a unit's parameters: one flat array, parameter after
-// parameter.
+// Where a rank of a tensor-parallel group keeps its part of a unit's parameters: one flat array, parameter
+// after parameter.
 #pragma once
 #include <functional>
 #include <vector>

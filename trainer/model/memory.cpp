@@ -12,9 +12,12 @@ namespace trainer {
 
 std::string name_of(Type type) {
   switch (type) {
-    case Type::Float32: return "fp32";
-    case Type::Bfloat16: return "bf16";
-    case Type::Float16: return "fp16";
+    case Type::Float32:
+      return "fp32";
+    case Type::Bfloat16:
+      return "bf16";
+    case Type::Float16:
+      return "fp16";
   }
   return "?";
 }
@@ -27,11 +30,16 @@ Type type_from(const std::string& name) {
 
 const char* name_of(Use use) {
   switch (use) {
-    case Use::Parameters: return "parameters";
-    case Use::Gradients: return "gradients";
-    case Use::OptimizerStates: return "optimizer states";
-    case Use::Activations: return "activations";
-    case Use::Workspace: return "workspace";
+    case Use::Parameters:
+      return "parameters";
+    case Use::Gradients:
+      return "gradients";
+    case Use::OptimizerStates:
+      return "optimizer states";
+    case Use::Activations:
+      return "activations";
+    case Use::Workspace:
+      return "workspace";
   }
   return "?";
 }
@@ -71,8 +79,9 @@ void* Memory::take(Use use, Index bytes) {
   } else {
     block = std::aligned_alloc(64, static_cast<std::size_t>(rounded(bytes)));
     if (block == nullptr)
-      throw Error(fmt::format("no memory for {} more bytes of {}: choose a smaller model, micro-batch or context",
-                              bytes, name_of(use)));
+      throw Error(
+          fmt::format("no memory for {} more bytes of {}: choose a smaller model, micro-batch or context",
+                      bytes, name_of(use)));
   }
   now_[kind] += bytes;
   peak_[kind] = std::max(peak_[kind], now_[kind]);

@@ -9,15 +9,16 @@
 
 namespace trainer {
 
-/// What memory is used for; the first three are the "model states" of the ZeRO paper (Rajbhandari et al. 2020).
+/// What memory is used for; the first three are the "model states" of the ZeRO paper (Rajbhandari et al.
+/// 2020).
 enum class Use : std::uint8_t { Parameters, Gradients, OptimizerStates, Activations, Workspace };
 inline constexpr std::size_t kUseCount = 5;
 const char* name_of(Use use);
 
 class Memory;
 
-/// An owned array of numbers, 64-byte aligned, uninitialized. Movable; gives its memory back to the Memory that it
-/// came from, which must outlive it.
+/// An owned array of numbers, 64-byte aligned, uninitialized. Movable; gives its memory back to the Memory
+/// that it came from, which must outlive it.
 class Array {
  public:
   Array() = default;
@@ -55,9 +56,9 @@ class Array {
   Use use_ = Use::Workspace;
 };
 
-/// Counts one rank's bytes by use, now and at most, and keeps freed blocks for the next array of the same size:
-/// a step takes and gives back the same sizes over and over, and fresh pages cost more than the arithmetic on them.
-/// For one thread.
+/// Counts one rank's bytes by use, now and at most, and keeps freed blocks for the next array of the same
+/// size: a step takes and gives back the same sizes over and over, and fresh pages cost more than the
+/// arithmetic on them. For one thread.
 class Memory {
  public:
   Memory() = default;

@@ -16,27 +16,33 @@ void dropout(const Pass& pass, Index layer, Index site, const Array& x, const Ar
               x.count());
 }
 
-void linear(Products& products, const void* x, const void* weight, const void* bias, void* y, Index rows, Index in,
-            Index out, bool gelu) {
-  products.multiply({.m = rows, .n = out, .k = in, .a = by_rows(in), .b = by_columns(in), .c = by_rows(out),
-                     .gelu = gelu},
-                    x, weight, y, bias);
+void linear(Products& products, const void* x, const void* weight, const void* bias, void* y, Index rows,
+            Index in, Index out, bool gelu) {
+  products.multiply(
+      {.m = rows, .n = out, .k = in, .a = by_rows(in), .b = by_columns(in), .c = by_rows(out), .gelu = gelu},
+      x, weight, y, bias);
 }
 
-void linear_input_gradient(Products& products, const void* dy, const void* weight, void* dx, Index rows, Index in,
-                           Index out) {
+void linear_input_gradient(Products& products, const void* dy, const void* weight, void* dx, Index rows,
+                           Index in, Index out) {
   products.multiply({.m = rows, .n = in, .k = out, .a = by_rows(out), .b = by_rows(in), .c = by_rows(in)}, dy,
                     weight, dx);
 }
 
-void linear_weight_gradient(Products& products, const void* dy, const void* x, void* d_weight, bool accumulate,
-                            Index rows, Index in, Index out) {
-  products.multiply({.m = out, .n = in, .k = rows, .a = by_columns(out), .b = by_rows(in), .c = by_rows(in),
+void linear_weight_gradient(Products& products, const void* dy, const void* x, void* d_weight,
+                            bool accumulate, Index rows, Index in, Index out) {
+  products.multiply({.m = out,
+                     .n = in,
+                     .k = rows,
+                     .a = by_columns(out),
+                     .b = by_rows(in),
+                     .c = by_rows(in),
                      .accumulate = accumulate},
                     dy, x, d_weight);
 }
 
-void bias_gradient(const Pass& pass, const void* dy, void* d_bias, bool accumulate, Index rows, Index columns) {
+void bias_gradient(const Pass& pass, const void* dy, void* d_bias, bool accumulate, Index rows,
+                   Index columns) {
   Array sums(pass.memory, Use::Workspace, Type::Float32, columns);
   sums.fill_zero();
   add_column_sums(pass.type(), dy, sums.floats(), rows, columns);
@@ -46,8 +52,8 @@ void bias_gradient(const Pass& pass, const void* dy, void* d_bias, bool accumula
 NormState normalize(const Pass& pass, const Array& x, const void* weight, const void* bias) {
   Index columns = pass.shape.width, rows = x.count() / columns;
   NormState state{pass.activation(x.count()), pass.floats(rows), pass.floats(rows)};
-  layer_norm(pass.type(), x.data(), weight, bias, state.output.data(), state.mean.floats(), state.rstd.floats(),
-             rows, columns);
+  layer_norm(pass.type(), x.data(), weight, bias, state.output.data(), state.mean.floats(),
+             state.rstd.floats(), rows, columns);
   return state;
 }
 

@@ -12,9 +12,9 @@
 namespace trainer {
 
 /// The ranks that share every layer. This base is one rank alone; parallel/tensor_parallel.hpp has the other.
-/// A layer's inputs are `entered` before its column-parallel product and its outputs `leave` after the row-parallel
-/// one; the backward pass does the same with the gradients of outputs and inputs (the operators f and g, and their
-/// sequence-parallel forms, of Shoeybi et al. 2019 and Korthikanti et al. 2022).
+/// A layer's inputs are `entered` before its column-parallel product and its outputs `leave` after the
+/// row-parallel one; the backward pass does the same with the gradients of outputs and inputs (the operators
+/// f and g, and their sequence-parallel forms, of Shoeybi et al. 2019 and Korthikanti et al. 2022).
 class TensorGroup {
  public:
   TensorGroup() = default;
@@ -43,11 +43,11 @@ struct Pass {
   Memory& memory;
   Products& products;
   TensorGroup& tensor;
-  Index samples;            ///< of the micro-batch
-  Index first_sample = 0;   ///< number of its first sample in the step's global batch
-  bool training = true;     ///< false: no dropout, nothing is kept for a backward pass
-  bool recompute = false;   ///< blocks keep their input alone and run forward again in the backward pass
-  std::uint64_t seed = 0;   ///< of dropout
+  Index samples;           ///< of the micro-batch
+  Index first_sample = 0;  ///< number of its first sample in the step's global batch
+  bool training = true;    ///< false: no dropout, nothing is kept for a backward pass
+  bool recompute = false;  ///< blocks keep their input alone and run forward again in the backward pass
+  std::uint64_t seed = 0;  ///< of dropout
   Index step = 0;
 
   Type type() const { return products.type(); }
@@ -64,21 +64,22 @@ struct UnitGradient {
   bool accumulate;  ///< add to what is there; else overwrite it
 };
 
-/// Dropout of activations [own tokens x width], added to `residual` where there is one; `layer` and `site` number
-/// the place in the model. The same elements are dropped in every layout.
+/// Dropout of activations [own tokens x width], added to `residual` where there is one; `layer` and `site`
+/// number the place in the model. The same elements are dropped in every layout.
 void dropout(const Pass& pass, Index layer, Index site, const Array& x, const Array* residual, Array& y);
 
 /// y = x w^T + bias [rows x out], x: [rows x in], w: [out x in]; bias may be null.
-void linear(Products& products, const void* x, const void* weight, const void* bias, void* y, Index rows, Index in,
-            Index out, bool gelu = false);
+void linear(Products& products, const void* x, const void* weight, const void* bias, void* y, Index rows,
+            Index in, Index out, bool gelu = false);
 /// dx = dy w.
-void linear_input_gradient(Products& products, const void* dy, const void* weight, void* dx, Index rows, Index in,
-                           Index out);
+void linear_input_gradient(Products& products, const void* dy, const void* weight, void* dx, Index rows,
+                           Index in, Index out);
 /// dw = dy^T x, or += where accumulate.
-void linear_weight_gradient(Products& products, const void* dy, const void* x, void* d_weight, bool accumulate,
-                            Index rows, Index in, Index out);
+void linear_weight_gradient(Products& products, const void* dy, const void* x, void* d_weight,
+                            bool accumulate, Index rows, Index in, Index out);
 /// d_bias = column sums of dy, or += where accumulate.
-void bias_gradient(const Pass& pass, const void* dy, void* d_bias, bool accumulate, Index rows, Index columns);
+void bias_gradient(const Pass& pass, const void* dy, void* d_bias, bool accumulate, Index rows,
+                   Index columns);
 
 /// LayerNorm with what its backward pass needs.
 struct NormState {

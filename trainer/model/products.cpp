@@ -33,7 +33,8 @@ struct FormHash {
 dnnl::memory::desc describe(const Product& p, Index rows, Index columns, const Strides& strides,
                             dnnl::memory::data_type type) {
   if (p.outer == 1 && p.inner == 1) return {{rows, columns}, type, {strides.row, strides.column}};
-  return {{p.outer, p.inner, rows, columns}, type, {strides.outer, strides.inner, strides.row, strides.column}};
+  return {
+      {p.outer, p.inner, rows, columns}, type, {strides.outer, strides.inner, strides.row, strides.column}};
 }
 
 struct Kernel {
@@ -44,7 +45,8 @@ struct Kernel {
 
 // Elements from the first to the last that a strided batch of matrices touches.
 Index extent(const Product& p, Index rows, Index columns, const Strides& s) {
-  return (p.outer - 1) * s.outer + (p.inner - 1) * s.inner + (rows - 1) * s.row + (columns - 1) * s.column + 1;
+  return (p.outer - 1) * s.outer + (p.inner - 1) * s.inner + (rows - 1) * s.row + (columns - 1) * s.column +
+         1;
 }
 
 }  // namespace
@@ -96,8 +98,7 @@ struct Products::Engine {
 
 Products::Products(Type type) : type_(type), engine_(std::make_unique<Engine>()) {
   omp_set_num_threads(1);  // for this thread's oneDNN: a rank is a core
-  engine_->type =
-      type == Type::Bfloat16 ? dnnl::memory::data_type::bf16 : dnnl::memory::data_type::f32;
+  engine_->type = type == Type::Bfloat16 ? dnnl::memory::data_type::bf16 : dnnl::memory::data_type::f32;
 }
 
 Products::~Products() = default;

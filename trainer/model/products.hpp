@@ -26,8 +26,8 @@ struct Product {
   bool operator==(const Product&) const = default;
 };
 
-/// Products of matrices by oneDNN, which keeps a compiled kernel for each form of product that came by. One thread
-/// each. fp16 has no kernels in oneDNN's CPU engine: it is computed in float, by way of copies.
+/// Products of matrices by oneDNN, which keeps a compiled kernel for each form of product that came by. One
+/// thread each. fp16 has no kernels in oneDNN's CPU engine: it is computed in float, by way of copies.
 class Products {
  public:
   explicit Products(Type type);

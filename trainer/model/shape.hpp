@@ -38,10 +38,11 @@ struct ParameterSpec {
   Split split = Split::None;
   Index groups = 1;  ///< a split of rows is made within each of so many equal groups (query, key, value)
   Start start = Start::Zeros;
-  float deviation = 0;   ///< of Start::Normal
-  bool decays = false;   ///< takes part in weight decay: matrices, not biases and norms
-  bool is_norm = false;  ///< of a LayerNorm: under sequence parallelism each rank sees a part of the tokens only
-  Index first = 0;       ///< number of its first element among all of the model's
+  float deviation = 0;  ///< of Start::Normal
+  bool decays = false;  ///< takes part in weight decay: matrices, not biases and norms
+  bool is_norm =
+      false;        ///< of a LayerNorm: under sequence parallelism each rank sees a part of the tokens only
+  Index first = 0;  ///< number of its first element among all of the model's
   Index count() const { return rows * columns; }
 };
 
@@ -57,8 +58,18 @@ enum : std::size_t { Tokens, Positions };
 }
 namespace block {
 enum : std::size_t {
-  Norm1Weight, Norm1Bias, QkvWeight, QkvBias, ProjectionWeight, ProjectionBias,
-  Norm2Weight, Norm2Bias, UpWeight, UpBias, DownWeight, DownBias
+  Norm1Weight,
+  Norm1Bias,
+  QkvWeight,
+  QkvBias,
+  ProjectionWeight,
+  ProjectionBias,
+  Norm2Weight,
+  Norm2Bias,
+  UpWeight,
+  UpBias,
+  DownWeight,
+  DownBias
 };
 }
 namespace head {

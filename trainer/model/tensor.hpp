@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// The room of the model: what a GPT is made of and how its forward and backward passes are computed on one rank's
-// share of it. Nothing here communicates but through TensorParallel (tensor_parallel.hpp).
+// The room of the model: what a GPT is made of and how its forward and backward passes are computed on one
+// rank's share of it. Nothing here communicates but through TensorParallel (tensor_parallel.hpp).
 #pragma once
 #include <cstddef>
 #include <cstdint>

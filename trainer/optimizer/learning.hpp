@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// The room of the optimizer: how fast to learn, when to scale gradients down, and how to keep fp16's in range.
+// The room of the optimizer: how fast to learn, when to scale gradients down, and how to keep fp16's in
+// range.
 #pragma once
 #include <algorithm>
 #include <cmath>
@@ -17,7 +18,8 @@ struct LearningOptions {
   float clip = 1.0F;  ///< largest global norm of the gradients; 0 for no clipping
 };
 
-/// The rate of a step (from 0): linear warm-up, then half a cosine down to the least rate at the last of `steps`.
+/// The rate of a step (from 0): linear warm-up, then half a cosine down to the least rate at the last of
+/// `steps`.
 inline float learning_rate(const LearningOptions& options, Index step, Index steps) {
   if (step < options.warm_up)
     return options.rate * static_cast<float>(step + 1) / static_cast<float>(options.warm_up);
@@ -29,14 +31,22 @@ inline float learning_rate(const LearningOptions& options, Index step, Index ste
 
 /// `updates` that were made before this one.
 inline AdamW adamw_of(const LearningOptions& options, float rate, Index updates, float gradient_scale) {
-  auto power = [&](float beta) { return static_cast<float>(std::pow(beta, static_cast<double>(updates + 1))); };
-  return {.rate = rate, .beta1 = options.beta1, .beta2 = options.beta2, .epsilon = options.epsilon,
-          .decay = options.decay, .correction1 = 1 - power(options.beta1), .correction2 = 1 - power(options.beta2),
+  auto power = [&](float beta) {
+    return static_cast<float>(std::pow(beta, static_cast<double>(updates + 1)));
+  };
+  return {.rate = rate,
+          .beta1 = options.beta1,
+          .beta2 = options.beta2,
+          .epsilon = options.epsilon,
+          .decay = options.decay,
+          .correction1 = 1 - power(options.beta1),
+          .correction2 = 1 - power(options.beta2),
           .gradient_scale = gradient_scale};
 }
 
-/// Dynamic loss scaling (Micikevicius et al. 2018): gradients of fp16 are made larger so that small ones do not
-/// vanish; a step whose gradients overflow is skipped and the scale halved, and doubled after 200 good ones.
+/// Dynamic loss scaling (Micikevicius et al. 2018): gradients of fp16 are made larger so that small ones do
+/// not vanish; a step whose gradients overflow is skipped and the scale halved, and doubled after 200 good
+/// ones.
 class LossScale {
  public:
   explicit LossScale(bool dynamic) : dynamic_(dynamic), scale_(dynamic ? 65536.0F : 1.0F) {}

@@ -73,7 +73,8 @@ void ModelStates::prefetch(std::size_t unit) {
   Bucket& b = buckets_[places_[unit].bucket];
   if (!shards(ZeroStage::Parameters) || b.gathered) return;
   b.gathered = Array(memory_, Use::Workspace, type_, b.count);
-  if (groups_.gather.size() == 1) std::memcpy(b.gathered.data(), b.parameters.data(), static_cast<std::size_t>(b.parameters.bytes()));
+  if (groups_.gather.size() == 1)
+    std::memcpy(b.gathered.data(), b.parameters.data(), static_cast<std::size_t>(b.parameters.bytes()));
   groups_.gather.all_gather(type_, b.parameters.data(), b.gathered.data(), b.shard, &gather_stream_);
   b.gathering = gather_stream_.record();
 }
@@ -98,7 +99,8 @@ UnitGradient ModelStates::gradient(std::size_t unit) {
   if (!shards(ZeroStage::Gradients)) return {b.gradients.at(place.offset), place.holds};
   if (!b.whole_gradients) {
     b.whole_gradients = Array(memory_, Use::Workspace, type_, b.count);
-    std::memset(b.whole_gradients.at(b.used), 0, static_cast<std::size_t>((b.count - b.used) * size_of(type_)));
+    std::memset(b.whole_gradients.at(b.used), 0,
+                static_cast<std::size_t>((b.count - b.used) * size_of(type_)));
   }
   return {b.whole_gradients.at(place.offset), false};
 }
@@ -116,9 +118,11 @@ void ModelStates::reduce(std::size_t bucket, bool last) {
   RankGroup& group = groups_.reduce;
   if (shards(ZeroStage::Gradients)) {
     // One micro-batch at a time, for there is no room for the whole gradient between them.
-    Reduction reduction{bucket, std::move(b.whole_gradients), Array(memory_, Use::Workspace, type_, b.shard), {}};
+    Reduction reduction{
+        bucket, std::move(b.whole_gradients), Array(memory_, Use::Workspace, type_, b.shard), {}};
     if (group.size() == 1)
-      std::memcpy(reduction.part.data(), reduction.whole.data(), static_cast<std::size_t>(reduction.part.bytes()));
+      std::memcpy(reduction.part.data(), reduction.whole.data(),
+                  static_cast<std::size_t>(reduction.part.bytes()));
     group.reduce_scatter(type_, reduction.whole.data(), reduction.part.data(), b.shard, &reduce_stream_);
     reduction.event = reduce_stream_.record();
     reductions_.push_back(std::move(reduction));
@@ -158,9 +162,11 @@ void ModelStates::for_each_owned(const std::function<void(const Owned&)>& f) {
         if (begin >= stop) continue;
         Index in_shard = begin - b.own;
         void* gradient = b.gradients.at(shards(ZeroStage::Gradients) ? in_shard : begin);
-        float* weights = b.master ? b.master.floats() + in_shard
-                                  : b.parameters.floats() + (shards(ZeroStage::Parameters) ? in_shard : begin);
-        f({parameter, gradient, weights, b.m.floats() + in_shard, b.v.floats() + in_shard, stop - begin});
+        float* weights = b.master
+                             ? b.master.floats() + in_shard
+                             : b.parameters.floats() + (shards(ZeroStage::Parameters) ? in_shard : begin);
+        f({u, parameter, begin - places_[u].offset - parameter.offset, stop - begin, gradient, weights,
+           b.m.floats() + in_shard, b.v.floats() + in_shard});
       }
   }
 }

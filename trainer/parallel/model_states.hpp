@@ -13,13 +13,14 @@ namespace trainer {
 /// How the model states are shared among data-parallel ranks; the stages of ZeRO (Rajbhandari et al. 2020).
 enum class ZeroStage : std::uint8_t { None, Optimizer, Gradients, Parameters };
 
-/// The parameters, gradients and optimizer states of the units on one rank, and their way between the data-parallel
-/// ranks.
+/// The parameters, gradients and optimizer states of the units on one rank, and their way between the
+/// data-parallel ranks.
 ///
-/// Neighbouring units form buckets. A bucket's gradients are reduced on a stream as soon as the last of its units has
-/// made them, while the backward pass goes on. Without ZeRO that is an all-reduce. With it each rank owns one of
-/// size() equal shards of every bucket: gradients are reduce-scattered, the owner updates its shard, and parameters
-/// are gathered: after the update (stages 1 and 2), or whenever a unit is used (stage 3, where a bucket is a unit).
+/// Neighbouring units form buckets. A bucket's gradients are reduced on a stream as soon as the last of its
+/// units has made them, while the backward pass goes on. Without ZeRO that is an all-reduce. With it each
+/// rank owns one of size() equal shards of every bucket: gradients are reduce-scattered, the owner updates
+/// its shard, and parameters are gathered: after the update (stages 1 and 2), or whenever a unit is used
+/// (stage 3, where a bucket is a unit).
 class ModelStates {
  public:
   struct Groups {
@@ -28,10 +29,12 @@ class ModelStates {
   };
   /// One rank's piece of a parameter for the optimizer; weights, m and v are floats, gradient is of the type.
   struct Owned {
+    std::size_t unit;
     const LocalParameter& parameter;
+    Index first;  ///< element of the (local) parameter that the piece begins with
+    Index count;
     void* gradient;
     float *weights, *m, *v;
-    Index count;
   };
 
   /// `units` must outlive it. `bucket_bytes`: buckets close when they have as many bytes of gradients.
@@ -50,8 +53,8 @@ class ModelStates {
   /// Stage 3: begins to gather what will be acquired next. All ranks must call in the same order.
   void prefetch(std::size_t unit);
 
-  /// Where the backward pass writes the unit's gradients; they are complete for this micro-batch when done() is
-  /// called. With `last` (micro-batch of the step) the reduction begins.
+  /// Where the backward pass writes the unit's gradients; they are complete for this micro-batch when done()
+  /// is called. With `last` (micro-batch of the step) the reduction begins.
   UnitGradient gradient(std::size_t unit);
   void done(std::size_t unit, bool last);
   /// Waits until all reductions of this step are through.
@@ -59,8 +62,8 @@ class ModelStates {
 
   /// Calls f with everything this rank has to update; after wait_for_gradients().
   void for_each_owned(const std::function<void(const Owned&)>& f);
-  /// After an update by for_each_owned: brings the weights to every rank that needs them. The next gradients start
-  /// from nothing.
+  /// After an update by for_each_owned: brings the weights to every rank that needs them. The next gradients
+  /// start from nothing.
   void publish();
   /// The next gradients start from nothing (publish() says so too): for a step that is skipped.
   void forget_gradients();
@@ -73,8 +76,8 @@ class ModelStates {
   struct Bucket;
   struct Place {
     std::size_t bucket;
-    Index offset;         ///< of the unit in its bucket
-    bool holds = false;   ///< a gradient of this step
+    Index offset;        ///< of the unit in its bucket
+    bool holds = false;  ///< a gradient of this step
   };
   struct Reduction {  ///< of stages 2 and 3, under way
     std::size_t bucket;

@@ -9,9 +9,12 @@ namespace {
 
 ncclDataType_t nccl_type(Type type) {
   switch (type) {
-    case Type::Float32: return ncclFloat32;
-    case Type::Bfloat16: return ncclBfloat16;
-    case Type::Float16: return ncclFloat16;
+    case Type::Float32:
+      return ncclFloat32;
+    case Type::Bfloat16:
+      return ncclBfloat16;
+    case Type::Float16:
+      return ncclFloat16;
   }
   return ncclFloat32;
 }
@@ -20,10 +23,14 @@ ncclDataType_t nccl_type(Type type) {
 
 const char* name_of(Collective collective) {
   switch (collective) {
-    case Collective::AllReduce: return "all-reduce";
-    case Collective::ReduceScatter: return "reduce-scatter";
-    case Collective::AllGather: return "all-gather";
-    case Collective::SendReceive: return "send/receive";
+    case Collective::AllReduce:
+      return "all-reduce";
+    case Collective::ReduceScatter:
+      return "reduce-scatter";
+    case Collective::AllGather:
+      return "all-gather";
+    case Collective::SendReceive:
+      return "send/receive";
   }
   return "?";
 }
@@ -71,7 +78,8 @@ void RankGroup::run(Collective collective, double sent, const Stream* stream, Ca
 void RankGroup::all_reduce(Type type, void* data, Index count, const Stream* stream) {
   run(Collective::AllReduce, 2 * ring_share() * static_cast<double>(count * size_of(type)), stream,
       [&](ncclComm_t comm, cudaStream_t queue) {
-        return ncclAllReduce(data, data, static_cast<std::size_t>(count), nccl_type(type), ncclSum, comm, queue);
+        return ncclAllReduce(data, data, static_cast<std::size_t>(count), nccl_type(type), ncclSum, comm,
+                             queue);
       });
 }
 
@@ -92,7 +100,8 @@ void RankGroup::maximum(float* data, Index count) {
 void RankGroup::reduce_scatter(Type type, const void* whole, void* part, Index count, const Stream* stream) {
   run(Collective::ReduceScatter, static_cast<double>((size_ - 1) * count * size_of(type)), stream,
       [&](ncclComm_t comm, cudaStream_t queue) {
-        return ncclReduceScatter(whole, part, static_cast<std::size_t>(count), nccl_type(type), ncclSum, comm, queue);
+        return ncclReduceScatter(whole, part, static_cast<std::size_t>(count), nccl_type(type), ncclSum, comm,
+                                 queue);
       });
 }
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// The room of the strategies: who holds which part of the model and of the batch, and what travels between them. It
-// knows Tutti by its public headers alone.
+// The room of the strategies: who holds which part of the model and of the batch, and what travels between
+// them. It knows Tutti by its public headers alone.
 #pragma once
 #include <array>
 #include <atomic>
@@ -16,8 +16,9 @@ enum class Collective : std::uint8_t { AllReduce, ReduceScatter, AllGather, Send
 inline constexpr std::size_t kCollectiveCount = 4;
 const char* name_of(Collective collective);
 
-/// What one rank has sent in one group of ranks, and how long it stood waiting for it. `sent` is what a ring sends
-/// per rank: 2 (n-1)/n of the bytes of an all-reduce, (n-1)/n of the whole of a reduce-scatter or all-gather.
+/// What one rank has sent in one group of ranks, and how long it stood waiting for it. `sent` is what a ring
+/// sends per rank: 2 (n-1)/n of the bytes of an all-reduce, (n-1)/n of the whole of a reduce-scatter or
+/// all-gather.
 struct Traffic {
   struct Entry {
     Index calls = 0;
@@ -27,7 +28,9 @@ struct Traffic {
   double blocked = 0;  ///< seconds
 
   Entry& operator[](Collective collective) { return entries[static_cast<std::size_t>(collective)]; }
-  const Entry& operator[](Collective collective) const { return entries[static_cast<std::size_t>(collective)]; }
+  const Entry& operator[](Collective collective) const {
+    return entries[static_cast<std::size_t>(collective)];
+  }
   double sent() const;
 };
 
@@ -48,8 +51,8 @@ class Stream {
   tutti::Stream stream_;
 };
 
-/// One rank's end of a communicator, with arrays of any Type, counting what it sends. With one rank every call is
-/// nothing. Without a stream calls block; else the arrays must stay until the stream has come by.
+/// One rank's end of a communicator, with arrays of any Type, counting what it sends. With one rank every
+/// call is nothing. Without a stream calls block; else the arrays must stay until the stream has come by.
 class RankGroup {
  public:
   RankGroup() = default;  ///< a group of one
@@ -64,7 +67,8 @@ class RankGroup {
   void all_reduce(Type type, void* data, Index count, const Stream* stream = nullptr);
   void all_reduce(double* data, Index count, ncclRedOp_t op = ncclSum);
   void maximum(float* data, Index count);
-  /// `part` of count elements is this rank's sum; `whole` has size() times as many and may contain it in its place.
+  /// `part` of count elements is this rank's sum; `whole` has size() times as many and may contain it in its
+  /// place.
   void reduce_scatter(Type type, const void* whole, void* part, Index count, const Stream* stream = nullptr);
   void all_gather(Type type, const void* part, void* whole, Index count, const Stream* stream = nullptr);
   void send(Type type, const void* data, Index count, int to, const Stream* stream = nullptr);

@@ -9,14 +9,17 @@ Stage::Stage(const ModelShape& shape, const std::vector<UnitLayout>& layouts, Mo
     blocks_.emplace_back(layouts[static_cast<std::size_t>(layer) + 1], layer);
 }
 
-const void* Stage::output_weight(const Pass& pass, const void* embedding_weights, const void* head_weights) const {
+const void* Stage::output_weight(const Pass& pass, const void* embedding_weights,
+                                 const void* head_weights) const {
   return shape_.tied ? advance(embedding_weights, pass.type(), layouts_.front()[embedding::Tokens].offset)
                      : advance(head_weights, pass.type(), layouts_.back()[head::Weight].offset);
 }
 
-void* Stage::output_gradient(const Pass& pass, UnitGradient embedding_gradient, UnitGradient head_gradient) const {
-  return shape_.tied ? advance(embedding_gradient.data, pass.type(), layouts_.front()[embedding::Tokens].offset)
-                     : advance(head_gradient.data, pass.type(), layouts_.back()[head::Weight].offset);
+void* Stage::output_gradient(const Pass& pass, UnitGradient embedding_gradient,
+                             UnitGradient head_gradient) const {
+  return shape_.tied
+             ? advance(embedding_gradient.data, pass.type(), layouts_.front()[embedding::Tokens].offset)
+             : advance(head_gradient.data, pass.type(), layouts_.back()[head::Weight].offset);
 }
 
 double Stage::forward(const Pass& pass, const MicroBatch& batch, float loss_scale) {
@@ -35,8 +38,8 @@ double Stage::forward(const Pass& pass, const MicroBatch& batch, float loss_scal
   }
   const void* head_weights = states_.acquire(head_unit);
   const void* embedding_weights = shape_.tied ? states_.acquire(0) : nullptr;
-  double loss = head_.forward(pass, head_weights, output_weight(pass, embedding_weights, head_weights), std::move(x),
-                              batch.targets, loss_scale, saved.head);
+  double loss = head_.forward(pass, head_weights, output_weight(pass, embedding_weights, head_weights),
+                              std::move(x), batch.targets, loss_scale, saved.head);
   if (shape_.tied) states_.release(0);
   states_.release(head_unit);
   if (pass.training) saved_[batch.first_sample] = std::move(saved);
@@ -53,8 +56,9 @@ void Stage::backward(const Pass& pass, const MicroBatch& batch, bool last) {
   const void* embedding_weights = shape_.tied ? states_.acquire(0) : nullptr;
   UnitGradient head_gradient = states_.gradient(head_unit);
   UnitGradient embedding_gradient = states_.gradient(0);
-  Array gradient = head_.backward(pass, head_weights, output_weight(pass, embedding_weights, head_weights),
-                                  head_gradient, output_gradient(pass, embedding_gradient, head_gradient), saved.head);
+  Array gradient =
+      head_.backward(pass, head_weights, output_weight(pass, embedding_weights, head_weights), head_gradient,
+                     output_gradient(pass, embedding_gradient, head_gradient), saved.head);
   if (shape_.tied) states_.release(0);
   states_.release(head_unit);
   states_.done(head_unit, last);

@@ -24,8 +24,8 @@ class Stage {
   /// All must outlive it; `layouts` are all units of the model in order, and `states` holds them.
   Stage(const ModelShape& shape, const std::vector<UnitLayout>& layouts, ModelStates& states);
 
-  /// Sum over the tokens of -log p(target). In training its gradient is scaled by `loss_scale`, and what the backward
-  /// pass needs is kept under the micro-batch's first sample.
+  /// Sum over the tokens of -log p(target). In training its gradient is scaled by `loss_scale`, and what the
+  /// backward pass needs is kept under the micro-batch's first sample.
   double forward(const Pass& pass, const MicroBatch& batch, float loss_scale);
   /// Writes gradients; `last`: of the step's micro-batches.
   void backward(const Pass& pass, const MicroBatch& batch, bool last);

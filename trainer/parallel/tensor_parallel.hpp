@@ -6,8 +6,8 @@
 namespace trainer {
 
 /// Layers shared by the ranks of a group. An all-reduce where sums leave a layer; with `sequence_parallel` a
-/// reduce-scatter there and an all-gather where tokens enter: the same bytes, and between layers only a part of the
-/// tokens on each rank.
+/// reduce-scatter there and an all-gather where tokens enter: the same bytes, and between layers only a part
+/// of the tokens on each rank.
 class TensorParallel : public TensorGroup {
  public:
   /// Both must outlive it; gathers and scatters take their arrays from `memory`.
