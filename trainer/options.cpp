@@ -4,6 +4,8 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <algorithm>
+
 namespace trainer {
 
 namespace {
@@ -15,20 +17,32 @@ void require_divisible(const char* what, Index value, const char* among, Index p
 }
 
 void check_model(const ModelShape& shape) {
+  constexpr Index kMost = 65536;  // so that no product of sizes overflows
   for (auto [name, value] : {std::pair("--layers", shape.layers), std::pair("--width", shape.width),
                              std::pair("--heads", shape.heads), std::pair("--context", shape.context)})
-    if (value < 1) throw Error(fmt::format("{} is {}, but must be at least 1", name, value));
+    if (value < 1 || value > kMost)
+      throw Error(fmt::format("{} is {}, but must lie between 1 and {}", name, value, kMost));
   require_divisible("--width", shape.width, "--heads", shape.heads);
   if (!(shape.dropout >= 0 && shape.dropout < 1))
     throw Error(fmt::format("--dropout is {}, but must be at least 0 and below 1", shape.dropout));
+}
+
+void check_learning(const LearningOptions& o) {
+  for (auto [name, value] : {std::pair("--rate", o.rate), std::pair("--least-rate", o.least_rate),
+                             std::pair("--decay", o.decay), std::pair("--clip", o.clip)})
+    if (!(value >= 0 && value <= 1e6F))
+      throw Error(fmt::format("{} is {}, but must lie between 0 and a million", name, value));
+  if (o.warm_up < 0) throw Error(fmt::format("--warm-up is {}, but must be at least 0", o.warm_up));
 }
 
 }  // namespace
 
 void check(const Options& o, int ranks) {
   check_model(o.shape);
-  if (o.grid.data < 1 || o.grid.tensor < 1)
-    throw Error(fmt::format("--dp {} and --tp {} must be at least 1", o.grid.data, o.grid.tensor));
+  constexpr int kMostRanks = 16384;  // along an axis
+  if (std::min(o.grid.data, o.grid.tensor) < 1 || std::max(o.grid.data, o.grid.tensor) > kMostRanks)
+    throw Error(
+        fmt::format("--dp {} and --tp {} must lie between 1 and {}", o.grid.data, o.grid.tensor, kMostRanks));
   if (o.grid.ranks() != ranks)
     throw Error(
         fmt::format("--dp {} x --tp {} makes {} ranks, but this job has {}: change either, or start "
@@ -37,7 +51,9 @@ void check(const Options& o, int ranks) {
   require_divisible("--heads", o.shape.heads, "--tp", o.grid.tensor);
   require_divisible("the vocabulary of", o.shape.vocabulary, "--tp", o.grid.tensor);
   if (o.steps < 0) throw Error(fmt::format("--steps is {}, but must be at least 0", o.steps));
-  if (o.batch < 1) throw Error(fmt::format("--batch is {}, but must be at least 1", o.batch));
+  constexpr Index kMostSamples = 1 << 20;
+  if (o.batch < 1 || o.batch > kMostSamples)
+    throw Error(fmt::format("--batch is {}, but must lie between 1 and {}", o.batch, kMostSamples));
   if (o.micro_batch < 0)
     throw Error(fmt::format("--micro-batch is {}, but must be at least 1", o.micro_batch));
   require_divisible("--batch", o.batch, "--dp", o.grid.data);
@@ -49,8 +65,9 @@ void check(const Options& o, int ranks) {
                       o.grid.tensor);
   if (o.evaluate_every < 1)
     throw Error(fmt::format("--evaluate-every is {}, but must be at least 1", o.evaluate_every));
-  if (o.learning.warm_up < 0)
-    throw Error(fmt::format("--warm-up is {}, but must be at least 0", o.learning.warm_up));
+  if (o.bucket_bytes < 1)
+    throw Error(fmt::format("--bucket-bytes is {}, but must be at least 1", o.bucket_bytes));
+  check_learning(o.learning);
 }
 
 std::string agreement(const Options& o) {

@@ -75,7 +75,6 @@ void add_options(CLI::App& app, Options& o, Texts& t) {
       ->capture_default_str()
       ->group("Layout");
   app.add_option("--bucket-bytes", o.bucket_bytes, "Gradients that are reduced together")
-      ->check(CLI::PositiveNumber)
       ->capture_default_str()
       ->group("Layout");
   app.add_flag("--recompute", o.recompute,

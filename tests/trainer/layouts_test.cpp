@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// Every layout trains the same model: losses of each step and the first gradients are those of one rank. Arguments:
-// steps, then text files.
+// Every layout trains the same model: losses of each step and the first gradients are those of one rank.
+// Arguments: steps, then text files.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -31,7 +31,8 @@ Run train(const Options& options, const Corpus& corpus) {
   std::mutex mutex;
   support::LocalRanks ranks(options.grid.ranks());
   ranks.run([&](int rank, ncclComm_t) {
-    Worker worker(options, corpus, tutti::Communicator(std::exchange(ranks.comms[static_cast<std::size_t>(rank)], nullptr)));
+    Worker worker(options, corpus,
+                  tutti::Communicator(std::exchange(ranks.comms[static_cast<std::size_t>(rank)], nullptr)));
     for (Index step = 0; step < options.steps; ++step) {
       double loss = worker.step(step).loss;
       if (rank == 0) run.losses.push_back(loss);
@@ -54,15 +55,16 @@ double largest_loss_difference(const Run& run, const Run& reference) {
   return most;
 }
 
-// Of a parameter: |g - g'| / |g'| in the 2-norm, the largest of all parameters. An element that no rank owned is NaN,
-// and so is the result then.
+// Of a parameter: |g - g'| / |g'| in the 2-norm, the largest of all parameters. An element that no rank owned
+// is NaN, and so is the result then.
 double largest_gradient_difference(const Run& run, const Run& reference, const ModelShape& shape) {
   double most = 0;
   for (const UnitSpec& unit : model_units(shape))
     for (const ParameterSpec& parameter : unit.parameters) {
       double difference = 0, norm = 0;
       for (Index i = parameter.first; i < parameter.first + parameter.count(); ++i) {
-        double a = run.gradients[static_cast<std::size_t>(i)], b = reference.gradients[static_cast<std::size_t>(i)];
+        double a = run.gradients[static_cast<std::size_t>(i)],
+               b = reference.gradients[static_cast<std::size_t>(i)];
         difference += (a - b) * (a - b);
         norm += b * b;
       }
@@ -91,8 +93,8 @@ int main(int argc, char** argv) try {
     std::function<void(Options&)> set;
     double loss_tolerance = 1e-4, gradient_tolerance = 1e-5;
   };
-  // 16-bit numbers have 8 (bf16) or 11 (fp16) bits: what the layouts round at other places differs by 2^-8 or 2^-11 in
-  // single numbers, and much less in sums of many.
+  // 16-bit numbers have 8 (bf16) or 11 (fp16) bits: what the layouts round at other places differs by 2^-8 or
+  // 2^-11 in single numbers, and much less in sums of many.
   const Layout layouts[] = {
       {"dp 2", [](Options& o) { o.grid.data = 2; }},
       {"dp 4", [](Options& o) { o.grid.data = 4; }},
@@ -108,7 +110,9 @@ int main(int argc, char** argv) try {
       {"zero 2, dp 4", [](Options& o) { o.grid.data = 4, o.zero = ZeroStage::Gradients; }},
       {"zero 3, dp 4", [](Options& o) { o.grid.data = 4, o.zero = ZeroStage::Parameters; }},
       {"zero 3, dp 2 x tp 2, accumulation 2",
-       [](Options& o) { o.grid = {.data = 2, .tensor = 2}, o.zero = ZeroStage::Parameters, o.micro_batch = 2; }},
+       [](Options& o) {
+         o.grid = {.data = 2, .tensor = 2}, o.zero = ZeroStage::Parameters, o.micro_batch = 2;
+       }},
       {"recomputation", [](Options& o) { o.recompute = true; }},
       {"recomputation, tp 2", [](Options& o) { o.recompute = true, o.grid.tensor = 2; }},
       {"accumulation 4", [](Options& o) { o.micro_batch = 2; }},
@@ -132,14 +136,15 @@ int main(int argc, char** argv) try {
   };
 
   const Run reference = train(base, corpus);
-  fmt::print("one rank: loss {:.4f} -> {:.4f}, held out {:.4f}\n", reference.losses.front(), reference.losses.back(),
-             reference.held_out);
+  fmt::print("one rank: loss {:.4f} -> {:.4f}, held out {:.4f}\n", reference.losses.front(),
+             reference.losses.back(), reference.held_out);
   for (const Layout& layout : layouts) compare(base, layout, reference);
 
   Options varied = base;
   variants[0].set(varied);
   const Run varied_reference = train(varied, corpus);
-  for (const Layout& layout : {layouts[0], layouts[4], layouts[12]}) compare(varied, layout, varied_reference);
+  for (const Layout& layout : {layouts[0], layouts[4], layouts[12]})
+    compare(varied, layout, varied_reference);
 
   for (Type type : {Type::Bfloat16, Type::Float16}) {
     Options narrow = base;

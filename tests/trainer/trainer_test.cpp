@@ -114,7 +114,8 @@ TEST_CASE("the gradient of every parameter is the slope of the loss") {
 
 TEST_CASE("model states take the bytes of the ZeRO paper") {
   const auto type = GENERATE(Type::Float32, Type::Bfloat16);
-  const auto stage = GENERATE(ZeroStage::None, ZeroStage::Optimizer, ZeroStage::Gradients, ZeroStage::Parameters);
+  const auto stage =
+      GENERATE(ZeroStage::None, ZeroStage::Optimizer, ZeroStage::Gradients, ZeroStage::Parameters);
   const int ranks = 4;
   CAPTURE(name_of(type), static_cast<int>(stage));
   Options options = small_options();
@@ -136,7 +137,8 @@ TEST_CASE("model states take the bytes of the ZeRO paper") {
 }
 
 TEST_CASE("a step of data parallelism sends the bytes of the formulas") {
-  const auto stage = GENERATE(ZeroStage::None, ZeroStage::Optimizer, ZeroStage::Gradients, ZeroStage::Parameters);
+  const auto stage =
+      GENERATE(ZeroStage::None, ZeroStage::Optimizer, ZeroStage::Gradients, ZeroStage::Parameters);
   CAPTURE(static_cast<int>(stage));
   Options options = small_options();
   options.zero = stage;
@@ -149,7 +151,9 @@ TEST_CASE("a step of data parallelism sends the bytes of the formulas") {
     // One number each for the loss and, with shards, the norm.
     const double scalars = 2 * 3.0 / 4.0 * 8 * (stage == ZeroStage::None ? 1 : 2);
     switch (stage) {
-      case ZeroStage::None: CHECK(reduced[Collective::AllReduce].sent == 2 * once + scalars); break;
+      case ZeroStage::None:
+        CHECK(reduced[Collective::AllReduce].sent == 2 * once + scalars);
+        break;
       case ZeroStage::Optimizer:
       case ZeroStage::Gradients:
         CHECK(reduced[Collective::ReduceScatter].sent == once);
@@ -174,12 +178,14 @@ TEST_CASE("tensor parallelism sends four all-reduces of the activations a layer"
     options.shape.layers = layers;
     after_a_step(options, [&](Worker& worker) {
       const Traffic& traffic = worker.grid().tensor.traffic();
-      bytes = sequence_parallel ? traffic[Collective::AllGather].sent + traffic[Collective::ReduceScatter].sent
-                                : traffic[Collective::AllReduce].sent;
+      bytes = sequence_parallel
+                  ? traffic[Collective::AllGather].sent + traffic[Collective::ReduceScatter].sent
+                  : traffic[Collective::AllReduce].sent;
     });
     return bytes;
   };
-  const double activations = static_cast<double>(4 * options.batch * options.shape.context * options.shape.width);
+  const double activations =
+      static_cast<double>(4 * options.batch * options.shape.context * options.shape.width);
   const double all_reduce = 2 * 1.0 / 2.0 * activations;
   // With sequence parallelism the two inputs of products are gathered once more in the backward pass.
   CHECK(sent(3) - sent(2) == 4 * all_reduce + (sequence_parallel ? 2 * all_reduce / 2 : 0));
@@ -199,7 +205,8 @@ TEST_CASE("what cannot be trained is refused with a sentence that says why") {
   refused("--held-out is 1,", 1, [](Options& o) { o.held_out = 1; });
   refused("--layers is 0", 1, [](Options& o) { o.shape.layers = 0; });
 
-  CHECK(says(refusal([] { read_text({"/nowhere/at/all"}); }), {"cannot read --data /nowhere/at/all: No such file"}));
+  CHECK(says(refusal([] { read_text({"/nowhere/at/all"}); }),
+             {"cannot read --data /nowhere/at/all: No such file"}));
   CHECK(says(refusal([] { read_text({"/"}); }), {"is a folder"}));
   CHECK(says(refusal([] { read_text({}); }), {"no text to train on"}));
   CHECK(says(refusal([] { read_text({"/dev/null"}); }), {"is empty"}));

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "model/products.hpp"
 
-#include <omp.h>
+#include <dlfcn.h>
 
 #include <dnnl.hpp>
 #include <unordered_map>
@@ -47,6 +47,13 @@ struct Kernel {
 Index extent(const Product& p, Index rows, Index columns, const Strides& s) {
   return (p.outer - 1) * s.outer + (p.inner - 1) * s.inner + (rows - 1) * s.row + (columns - 1) * s.column +
          1;
+}
+
+// A rank is a core. oneDNN runs on whatever OpenMP it was built with, which asks the calling thread's
+// setting; a oneDNN built without OpenMP has none to ask.
+void compute_in_this_thread_alone() {
+  auto set_threads = reinterpret_cast<void (*)(int)>(dlsym(RTLD_DEFAULT, "omp_set_num_threads"));
+  if (set_threads != nullptr) set_threads(1);
 }
 
 }  // namespace
@@ -97,7 +104,7 @@ struct Products::Engine {
 };
 
 Products::Products(Type type) : type_(type), engine_(std::make_unique<Engine>()) {
-  omp_set_num_threads(1);  // for this thread's oneDNN: a rank is a core
+  compute_in_this_thread_alone();
   engine_->type = type == Type::Bfloat16 ? dnnl::memory::data_type::bf16 : dnnl::memory::data_type::f32;
 }
 
