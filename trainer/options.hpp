@@ -31,6 +31,7 @@ struct Options {
   LearningOptions learning;
   Index evaluate_every = 50;
   bool threads = false;  ///< all ranks in this process
+  std::string metrics;   ///< file for JSON lines; empty: none
 
   Index samples_per_rank() const { return batch / grid.data; }
   Index samples_at_once() const { return micro_batch == 0 ? samples_per_rank() : micro_batch; }

@@ -4,9 +4,14 @@
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
+#include <cerrno>
 #include <cstdio>
+#include <cstring>
 #include <exception>
+#include <fstream>
 #include <mutex>
+#include <nlohmann/json.hpp>
+#include <optional>
 #include <thread>
 #include <tutti/world.hpp>
 
@@ -109,6 +114,8 @@ void add_options(CLI::App& app, Options& o, Texts& t) {
   app.add_option("--evaluate-every", o.evaluate_every, "Steps between measurements of the held-out loss")
       ->capture_default_str()
       ->group("Training");
+  app.add_option("--metrics", o.metrics, "File to write: a JSON object a step, a line each")
+      ->group("Results");
   app.footer(kExamples);
 }
 
@@ -125,10 +132,14 @@ void finish(Options& o, const Texts& t) {
   o.zero = static_cast<ZeroStage>(t.zero);
 }
 
-// What rank 0 prints. A step's line on a terminal replaces the one before.
+// What rank 0 tells of the run: lines for people, and objects for programs.
 class Progress {
  public:
   Progress(const Options& options, const Corpus& corpus, const Worker& worker) : options_(options) {
+    if (!options.metrics.empty()) {
+      metrics_.open(options.metrics);
+      require_metrics();
+    }
     fmt::print(
         "{} parameters ({} layers, width {}, {} heads, context {}), {}, {} training tokens\n"
         "dp {} x tp {}{}{}, {} samples a step; a token without its neighbours has {:.3f} nats\n",
@@ -142,23 +153,44 @@ class Progress {
   void step(Index step, const Worker::StepResult& result) {
     seconds_ += result.seconds;
     double left = seconds_ / static_cast<double>(step + 1) * static_cast<double>(options_.steps - step - 1);
+    double tokens_per_second = static_cast<double>(options_.batch * options_.shape.context) / result.seconds;
     fmt::print(
         "step {:>5}/{}  loss {:.4f}  norm {:.3f}  rate {:.2e}  {:>7.0f} tokens/s  waiting {:>3.0f} %  "
-        "{:>4.0f} s left{}\n",
-        step + 1, options_.steps, result.loss, result.gradient_norm, result.rate,
-        static_cast<double>(options_.batch * options_.shape.context) / result.seconds,
+        "{:>4.0f} s "
+        "left{}\n",
+        step + 1, options_.steps, result.loss, result.gradient_norm, result.rate, tokens_per_second,
         100 * result.blocked_seconds / result.seconds, left,
         result.skipped ? "  skipped: gradients overflowed, loss scale halved" : "");
     std::fflush(stdout);
+    write({{"step", step + 1},
+           {"loss", result.loss},
+           {"gradient_norm", result.gradient_norm},
+           {"rate", result.rate},
+           {"skipped", result.skipped},
+           {"seconds", result.seconds},
+           {"blocked_seconds", result.blocked_seconds},
+           {"tokens_per_second", tokens_per_second}});
   }
 
-  void held_out(double loss) {
+  void held_out(Index step, double loss) {
     fmt::print("held-out loss {:.4f}\n", loss);
     std::fflush(stdout);
+    write({{"step", step + 1}, {"held_out_loss", loss}});
   }
 
  private:
+  void require_metrics() const {
+    if (!metrics_)
+      throw Error(fmt::format("cannot write --metrics {}: {}", options_.metrics, std::strerror(errno)));
+  }
+  void write(const nlohmann::json& object) {
+    if (options_.metrics.empty()) return;
+    metrics_ << object.dump() << '\n' << std::flush;
+    require_metrics();
+  }
+
   const Options& options_;
+  std::ofstream metrics_;
   double seconds_ = 0;
 };
 
@@ -172,7 +204,7 @@ void train(const Options& options, const Corpus& corpus, tutti::Communicator wor
     if (progress) progress->step(step, result);
     if ((step + 1) % options.evaluate_every == 0 || step + 1 == options.steps) {
       double loss = worker.held_out_loss(kHeldOutSamples);
-      if (progress) progress->held_out(loss);
+      if (progress) progress->held_out(step, loss);
     }
   }
 }
