@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "model/attention.hpp"
 
+#include <algorithm>
 #include <cmath>
 
 namespace trainer {
@@ -35,16 +36,29 @@ struct Heads {
   }
 };
 
+// A query sees keys up to its own place: queries are taken block by block with the keys that their last one
+// sees, keys with the queries from their first one on, and what lies above the diagonal blocks is never
+// touched.
+template <class Body>
+void for_each_block(Index context, Body body) {
+  constexpr Index kBlock = 128;
+  for (Index first = 0; first < context; first += kBlock) body(first, std::min(first + kBlock, context));
+}
+
 }  // namespace
 
 void attend(const Pass& pass, const Array& qkv, Array& probabilities, Array& output) {
   const Heads h(pass);
   const Index t = h.context, d = h.width;
-  pass.products.multiply(h.product(t, t, d, h.in_qkv(), h.in_qkv_transposed(), h.in_scores()),
-                         qkv.at(h.query()), qkv.at(h.key()), probabilities.data());
+  for_each_block(t, [&](Index first, Index end) {
+    pass.products.multiply(h.product(end - first, end, d, h.in_qkv(), h.in_qkv_transposed(), h.in_scores()),
+                           qkv.at(h.query() + first * h.row), qkv.at(h.key()), probabilities.at(first * t));
+  });
   causal_softmax(pass.type(), probabilities.data(), h.scale(), h.samples * h.heads, t);
-  pass.products.multiply(h.product(t, d, t, h.in_scores(), h.in_qkv(), h.in_output()), probabilities.data(),
-                         qkv.at(h.value()), output.data());
+  for_each_block(t, [&](Index first, Index end) {
+    pass.products.multiply(h.product(end - first, d, end, h.in_scores(), h.in_qkv(), h.in_output()),
+                           probabilities.at(first * t), qkv.at(h.value()), output.at(first * h.heads * d));
+  });
 }
 
 void attend_backward(const Pass& pass, const Array& qkv, const Array& probabilities, const Array& d_output,
@@ -52,16 +66,24 @@ void attend_backward(const Pass& pass, const Array& qkv, const Array& probabilit
   const Heads h(pass);
   const Index t = h.context, d = h.width;
   Array d_scores(pass.memory, Use::Workspace, pass.type(), probabilities.count());
-  pass.products.multiply(h.product(t, d, t, h.in_scores_transposed(), h.in_output(), h.in_qkv()),
-                         probabilities.data(), d_output.data(), d_qkv.at(h.value()));
-  pass.products.multiply(h.product(t, t, d, h.in_output(), h.in_qkv_transposed(), h.in_scores()),
-                         d_output.data(), qkv.at(h.value()), d_scores.data());
+  for_each_block(t, [&](Index first, Index end) {
+    pass.products.multiply(
+        h.product(end - first, d, t - first, h.in_scores_transposed(), h.in_output(), h.in_qkv()),
+        probabilities.at(first * t + first), d_output.at(first * h.heads * d),
+        d_qkv.at(h.value() + first * h.row));
+    pass.products.multiply(
+        h.product(end - first, end, d, h.in_output(), h.in_qkv_transposed(), h.in_scores()),
+        d_output.at(first * h.heads * d), qkv.at(h.value()), d_scores.at(first * t));
+  });
   causal_softmax_backward(pass.type(), probabilities.data(), d_scores.data(), h.scale(), h.samples * h.heads,
                           t);
-  pass.products.multiply(h.product(t, d, t, h.in_scores(), h.in_qkv(), h.in_qkv()), d_scores.data(),
-                         qkv.at(h.key()), d_qkv.at(h.query()));
-  pass.products.multiply(h.product(t, d, t, h.in_scores_transposed(), h.in_qkv(), h.in_qkv()),
-                         d_scores.data(), qkv.at(h.query()), d_qkv.at(h.key()));
+  for_each_block(t, [&](Index first, Index end) {
+    pass.products.multiply(h.product(end - first, d, end, h.in_scores(), h.in_qkv(), h.in_qkv()),
+                           d_scores.at(first * t), qkv.at(h.key()), d_qkv.at(h.query() + first * h.row));
+    pass.products.multiply(
+        h.product(end - first, d, t - first, h.in_scores_transposed(), h.in_qkv(), h.in_qkv()),
+        d_scores.at(first * t + first), qkv.at(h.query() + first * h.row), d_qkv.at(h.key() + first * h.row));
+  });
 }
 
 }  // namespace trainer
