@@ -36,8 +36,6 @@ class Worker {
   /// for all that this rank owns.
   void for_each_gradient(const std::function<void(Index, const void*, Index)>& f);
   const std::vector<UnitSpec>& units() const { return units_; }
-  /// Floating-point operations of this rank so far, in products of matrices.
-  double operations() const { return products_.operations(); }
 
  private:
   Pass pass(Index samples, Index first_sample, Index step, bool training);

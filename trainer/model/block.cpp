@@ -89,19 +89,19 @@ Array Block::backward(const Pass& pass, const void* weights, UnitGradient gradie
   return d_input;
 }
 
+const Array& Block::branch_gradient(const Pass& pass, Index site, const Array& d_sum, Array& dropped) const {
+  if (pass.shape.dropout == 0) return d_sum;
+  dropped = pass.activation(d_sum.count());
+  dropout(pass, layer_, site, d_sum, nullptr, dropped);
+  return dropped;
+}
+
 Array Block::mlp_backward(const Pass& pass, const void* weights, UnitGradient gradient, BlockState& state,
                           Array d_output) const {
   const Index tokens = pass.tokens(), c = pass.shape.width, own = local(pass, pass.shape.hidden());
   auto d_weight = [&](std::size_t place) { return at(gradient.data, pass, place); };
-  Array room;
-  Array dropped;
-  const Array* branch = &d_output;
-  if (pass.shape.dropout > 0) {
-    dropped = pass.activation(d_output.count());
-    dropout(pass, layer_, 1, d_output, nullptr, dropped);
-    branch = &dropped;
-  }
-  const Array& dy = pass.tensor.enter(*branch, room);
+  Array dropped, room;
+  const Array& dy = pass.tensor.enter(branch_gradient(pass, 1, d_output, dropped), room);
 
   // GELU's output is made anew: it costs less than keeping it.
   Array activated = pass.activation(tokens * own);
@@ -131,15 +131,8 @@ Array Block::attention_backward(const Pass& pass, const void* weights, UnitGradi
                                 BlockState& state, Array d_middle) const {
   const Index tokens = pass.tokens(), c = pass.shape.width, own = local(pass, c);
   auto d_weight = [&](std::size_t place) { return at(gradient.data, pass, place); };
-  Array room;
-  Array dropped;
-  const Array* branch = &d_middle;
-  if (pass.shape.dropout > 0) {
-    dropped = pass.activation(d_middle.count());
-    dropout(pass, layer_, 0, d_middle, nullptr, dropped);
-    branch = &dropped;
-  }
-  const Array& dy = pass.tensor.enter(*branch, room);
+  Array dropped, room;
+  const Array& dy = pass.tensor.enter(branch_gradient(pass, 0, d_middle, dropped), room);
 
   linear_weight_gradient(pass.products, dy.data(), state.mixed.data(), d_weight(ProjectionWeight),
                          gradient.accumulate, tokens, own, c);

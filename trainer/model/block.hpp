@@ -35,6 +35,9 @@ class Block {
   }
   void attention_forward(const Pass& pass, const void* weights, BlockState& state) const;
   void mlp_up(const Pass& pass, const void* weights, BlockState& state) const;
+  /// The gradient of what a residual addition added: that of the sum, or what dropout leaves of it, in
+  /// `dropped`.
+  const Array& branch_gradient(const Pass& pass, Index site, const Array& d_sum, Array& dropped) const;
   Array mlp_backward(const Pass& pass, const void* weights, UnitGradient gradient, BlockState& state,
                      Array d_output) const;
   Array attention_backward(const Pass& pass, const void* weights, UnitGradient gradient, BlockState& state,

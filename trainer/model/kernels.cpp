@@ -362,15 +362,6 @@ double SumOfSquares(Type type, const void* x_data, Index count) {
   return sum;
 }
 
-void ScaleInPlace(Type type, void* x_data, float factor, Index count) {
-  With(type, [&](auto codec) {
-    using C = decltype(codec);
-    auto* x = Out<C>(x_data);
-    ForEach(count, [&](auto d, Index i)
-                       HWY_ATTR { C::Store(hn::Mul(C::Load(d, x + i), hn::Set(d, factor)), d, x + i); });
-  });
-}
-
 void AdamWStep(Type type, const AdamW& how, const void* gradient_data, float* weights, float* m, float* v,
                Index count) {
   With(type, [&](auto codec) {
@@ -415,7 +406,6 @@ HWY_EXPORT(RowMaxima);
 HWY_EXPORT(RowExponentialSums);
 HWY_EXPORT(SoftmaxGradient);
 HWY_EXPORT(SumOfSquares);
-HWY_EXPORT(ScaleInPlace);
 HWY_EXPORT(AdamWStep);
 
 void convert(Type from_type, const void* from, Type to_type, void* to, Index count) {
@@ -473,9 +463,6 @@ void softmax_gradient(Type type, void* logits, const float* maxima, const float*
 }
 double sum_of_squares(Type type, const void* x, Index count) {
   return HWY_DYNAMIC_DISPATCH(SumOfSquares)(type, x, count);
-}
-void scale_in_place(Type type, void* x, float factor, Index count) {
-  HWY_DYNAMIC_DISPATCH(ScaleInPlace)(type, x, factor, count);
 }
 void adamw(Type type, const AdamW& how, const void* gradient, float* weights, float* m, float* v,
            Index count) {

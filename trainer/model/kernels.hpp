@@ -56,8 +56,6 @@ void softmax_gradient(Type type, void* logits, const float* maxima, const float*
 
 /// Sum of squares, in double.
 double sum_of_squares(Type type, const void* x, Index count);
-/// x *= factor.
-void scale_in_place(Type type, void* x, float factor, Index count);
 
 struct AdamW {
   float rate, beta1, beta2, epsilon, decay;

@@ -111,7 +111,6 @@ Products::Products(Type type) : type_(type), engine_(std::make_unique<Engine>())
 Products::~Products() = default;
 
 void Products::multiply(const Product& product, const void* a, const void* b, void* c, const void* bias) {
-  operations_ += 2.0 * static_cast<double>(product.m * product.n * product.k * product.outer * product.inner);
   if (type_ == Type::Float16)
     by_float(product, a, b, c, bias);
   else

@@ -38,15 +38,12 @@ class Products {
   Type type() const { return type_; }
   /// All of the engine's type; `bias` has n elements or is null. c overlaps nothing else.
   void multiply(const Product& product, const void* a, const void* b, void* c, const void* bias = nullptr);
-  /// Floating-point operations asked for so far, two for a multiplication and an addition.
-  double operations() const { return operations_; }
 
  private:
   struct Engine;
   void by_float(const Product& product, const void* a, const void* b, void* c, const void* bias);
 
   Type type_;
-  double operations_ = 0;
   std::unique_ptr<Engine> engine_;
 };
 
