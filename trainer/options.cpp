@@ -37,17 +37,55 @@ void check_learning(const LearningOptions& o) {
 
 }  // namespace
 
+namespace {
+
+void check_grid(const GridShape& grid, int ranks) {
+  const PipelineShape& pipeline = grid.pipeline;
+  constexpr int kMostRanks = 1024;  // along an axis
+  for (auto [name, value] : {std::pair("--dp", grid.data), std::pair("--tp", grid.tensor),
+                             std::pair("--pp", pipeline.stages), std::pair("--chunks", pipeline.chunks)})
+    if (value < 1 || value > kMostRanks)
+      throw Error(fmt::format("{} is {}, but must lie between 1 and {}", name, value, kMostRanks));
+  if (grid.ranks() != ranks)
+    throw Error(
+        fmt::format("--dp {} x --tp {} x --pp {} makes {} ranks, but this job has {}: change one of them, or "
+                    "start `tutti run -n {}`",
+                    grid.data, grid.tensor, pipeline.stages, grid.ranks(), ranks, grid.ranks()));
+}
+
+void check_pipeline(const Options& o) {
+  const PipelineShape& pipeline = o.grid.pipeline;
+  const bool interleaved = pipeline.schedule == PipelineSchedule::Interleaved;
+  if (interleaved && (pipeline.stages < 2 || pipeline.chunks < 2))
+    throw Error(
+        fmt::format("--schedule interleaved needs a --pp of at least 2 (it is {}) and --chunks of at "
+                    "least 2 (it is {})",
+                    pipeline.stages, pipeline.chunks));
+  if (!interleaved && pipeline.chunks > 1)
+    throw Error(fmt::format("--chunks {} needs --schedule interleaved, but it is {}", pipeline.chunks,
+                            name_of(pipeline.schedule)));
+  if (o.shape.layers < Index{pipeline.stages} * pipeline.chunks)
+    throw Error(
+        fmt::format("--layers {} are fewer than --pp {} x --chunks {}: each stage needs a layer for "
+                    "each of its chunks",
+                    o.shape.layers, pipeline.stages, pipeline.chunks));
+  if (interleaved && o.micro_batches() % pipeline.stages != 0)
+    throw Error(
+        fmt::format("--schedule interleaved takes micro-batches in groups of --pp {}, but a step has "
+                    "{} (--batch {} / --dp {} / --micro-batch {})",
+                    pipeline.stages, o.micro_batches(), o.batch, o.grid.data, o.samples_at_once()));
+  if (pipeline.stages > 1 && o.zero >= ZeroStage::Gradients)
+    throw Error(
+        fmt::format("--zero {} reduces gradients after every micro-batch, which a pipeline has many "
+                    "of: with --pp {} choose --zero 0 or 1",
+                    static_cast<int>(o.zero), pipeline.stages));
+}
+
+}  // namespace
+
 void check(const Options& o, int ranks) {
   check_model(o.shape);
-  constexpr int kMostRanks = 16384;  // along an axis
-  if (std::min(o.grid.data, o.grid.tensor) < 1 || std::max(o.grid.data, o.grid.tensor) > kMostRanks)
-    throw Error(
-        fmt::format("--dp {} and --tp {} must lie between 1 and {}", o.grid.data, o.grid.tensor, kMostRanks));
-  if (o.grid.ranks() != ranks)
-    throw Error(
-        fmt::format("--dp {} x --tp {} makes {} ranks, but this job has {}: change either, or start "
-                    "`tutti run -n {}`",
-                    o.grid.data, o.grid.tensor, o.grid.ranks(), ranks, o.grid.ranks()));
+  check_grid(o.grid, ranks);
   require_divisible("--heads", o.shape.heads, "--tp", o.grid.tensor);
   require_divisible("the vocabulary of", o.shape.vocabulary, "--tp", o.grid.tensor);
   if (o.steps < 0) throw Error(fmt::format("--steps is {}, but must be at least 0", o.steps));
@@ -58,6 +96,11 @@ void check(const Options& o, int ranks) {
     throw Error(fmt::format("--micro-batch is {}, but must be at least 1", o.micro_batch));
   require_divisible("--batch", o.batch, "--dp", o.grid.data);
   require_divisible("a rank's share of --batch,", o.samples_per_rank(), "--micro-batch", o.samples_at_once());
+  check_pipeline(o);
+  constexpr double kLongestBlock = 60;
+  if (!(o.timed_block >= 0 && o.timed_block <= kLongestBlock))
+    throw Error(fmt::format("--compute timed:{} must lie between 0 and {} ms", o.timed_block * 1e3,
+                            kLongestBlock * 1e3));
   if (!(o.held_out > 0 && o.held_out < 1))
     throw Error(fmt::format("--held-out is {}, but must lie between 0 and 1", o.held_out));
   if (o.sequence_parallel)
@@ -70,19 +113,34 @@ void check(const Options& o, int ranks) {
   check_learning(o.learning);
 }
 
+std::string describe_layout(const Options& o) {
+  const PipelineShape& pipeline = o.grid.pipeline;
+  std::string text = fmt::format("dp {} x tp {} x pp {}", o.grid.data, o.grid.tensor, pipeline.stages);
+  if (pipeline.stages > 1)
+    text += fmt::format(" ({}, {} micro-batches", name_of(pipeline.schedule), o.micro_batches());
+  if (pipeline.chunks > 1) text += fmt::format(", {} chunks", pipeline.chunks);
+  if (pipeline.stages > 1) text += ")";
+  if (o.sequence_parallel) text += ", sequence parallelism";
+  if (o.zero != ZeroStage::None) text += fmt::format(", ZeRO stage {}", static_cast<int>(o.zero));
+  if (o.recompute) text += ", recomputation";
+  return text;
+}
+
 std::string agreement(const Options& o) {
   const ModelShape& s = o.shape;
   const LearningOptions& l = o.learning;
   return fmt::format(
       "data {} held-out {} layers {} width {} heads {} context {} tied {} dropout {} precision {} seed {} dp "
-      "{} tp {} "
-      "sequence-parallel {} zero {} bucket {} recompute {} steps {} batch {} micro-batch {} rate {} {} "
+      "{} tp {} pp {} schedule {} chunks {} "
+      "compute {} sequence-parallel {} zero {} bucket {} recompute {} steps {} batch {} micro-batch {} rate "
+      "{} {} "
       "warm-up {} "
       "beta {} {} decay {} clip {} evaluate {}",
       fmt::join(o.data, ","), o.held_out, s.layers, s.width, s.heads, s.context, s.tied, s.dropout,
-      name_of(o.precision), o.seed, o.grid.data, o.grid.tensor, o.sequence_parallel, static_cast<int>(o.zero),
-      o.bucket_bytes, o.recompute, o.steps, o.batch, o.micro_batch, l.rate, l.least_rate, l.warm_up, l.beta1,
-      l.beta2, l.decay, l.clip, o.evaluate_every);
+      name_of(o.precision), o.seed, o.grid.data, o.grid.tensor, o.grid.pipeline.stages,
+      name_of(o.grid.pipeline.schedule), o.grid.pipeline.chunks, o.timed_block, o.sequence_parallel,
+      static_cast<int>(o.zero), o.bucket_bytes, o.recompute, o.steps, o.batch, o.micro_batch, l.rate,
+      l.least_rate, l.warm_up, l.beta1, l.beta2, l.decay, l.clip, o.evaluate_every);
 }
 
 }  // namespace trainer

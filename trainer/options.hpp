@@ -24,6 +24,7 @@ struct Options {
   ZeroStage zero = ZeroStage::None;
   Index bucket_bytes = 4 << 20;
   bool recompute = false;
+  double timed_block = 0;  ///< seconds that stand in for a block's forward pass; 0: compute
 
   Index steps = 100;
   Index batch = 8;        ///< samples of a step, over all ranks
@@ -40,6 +41,8 @@ struct Options {
 
 /// Throws Error when the options contradict each other, or do not make `ranks` ranks.
 void check(const Options& options, int ranks);
+/// The layout, for people: "dp 2 x tp 2, ZeRO stage 1".
+std::string describe_layout(const Options& options);
 /// What all ranks must agree on, as one line of text.
 std::string agreement(const Options& options);
 

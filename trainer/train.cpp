@@ -31,7 +31,7 @@ constexpr const char* kExamples = R"(Examples:
 )";
 
 struct Texts {
-  std::string preset = "tiny", precision = "fp32";
+  std::string preset = "tiny", precision = "fp32", schedule = "1f1b", compute = "full";
   int zero = 0;
   bool untied = false;
   Index layers = 0, width = 0, heads = 0, context = 0;
@@ -71,6 +71,19 @@ void add_options(CLI::App& app, Options& o, Texts& t) {
   app.add_option("--tp", o.grid.tensor, "Tensor parallel: ranks that share every layer")
       ->capture_default_str()
       ->group("Layout");
+  app.add_option("--pp", o.grid.pipeline.stages,
+                 "Pipeline parallel: ranks that a sample goes through in turn")
+      ->capture_default_str()
+      ->group("Layout");
+  app.add_option(
+         "--schedule", t.schedule,
+         "Of the pipeline: gpipe, 1f1b, or interleaved (1f1b with several --chunks of the model on each "
+         "stage). A step needs several micro-batches, see --micro-batch")
+      ->capture_default_str()
+      ->group("Layout");
+  app.add_option("--chunks", o.grid.pipeline.chunks, "Chunks of a stage, with --schedule interleaved")
+      ->capture_default_str()
+      ->group("Layout");
   app.add_flag("--sequence-parallel", o.sequence_parallel,
                "Tensor-parallel ranks share the tokens between layers, too")
       ->group("Layout");
@@ -84,6 +97,12 @@ void add_options(CLI::App& app, Options& o, Texts& t) {
       ->group("Layout");
   app.add_flag("--recompute", o.recompute,
                "Keep the input of each block only, and compute the rest again when it is needed")
+      ->group("Layout");
+  app.add_option(
+         "--compute", t.compute,
+         "full, or timed:MS: wait MS milliseconds / --tp for a block's forward pass and twice that for its "
+         "backward pass in place of computing, to study schedules with more ranks than cores")
+      ->capture_default_str()
       ->group("Layout");
   app.add_flag("--threads", o.threads, "Run all ranks as threads of this process")->group("Layout");
 
@@ -119,6 +138,23 @@ void add_options(CLI::App& app, Options& o, Texts& t) {
   app.footer(kExamples);
 }
 
+// Seconds of "full" or "timed:MS".
+double timed_block_from(const std::string& text) {
+  if (text == "full") return 0;
+  const std::string prefix = "timed:";
+  std::size_t used = 0;
+  double milliseconds = 0;
+  try {
+    if (text.starts_with(prefix)) milliseconds = std::stod(text.substr(prefix.size()), &used);
+  } catch (const std::exception&) {
+    used = 0;
+  }
+  if (used == 0 || prefix.size() + used != text.size() || !(milliseconds > 0))
+    throw Error(
+        fmt::format("--compute {} is not known: choose full or timed:MS, with milliseconds above 0", text));
+  return milliseconds / 1e3;
+}
+
 void finish(Options& o, const Texts& t) {
   float dropout = o.shape.dropout;
   o.shape = preset(t.preset);
@@ -129,6 +165,8 @@ void finish(Options& o, const Texts& t) {
   if (t.heads != 0) o.shape.heads = t.heads;
   if (t.context != 0) o.shape.context = t.context;
   o.precision = type_from(t.precision);
+  o.grid.pipeline.schedule = pipeline_schedule_from(t.schedule);
+  o.timed_block = timed_block_from(t.compute) / std::max(1, o.grid.tensor);
   o.zero = static_cast<ZeroStage>(t.zero);
 }
 
@@ -142,11 +180,9 @@ class Progress {
     }
     fmt::print(
         "{} parameters ({} layers, width {}, {} heads, context {}), {}, {} training tokens\n"
-        "dp {} x tp {}{}{}, {} samples a step; a token without its neighbours has {:.3f} nats\n",
+        "{}, {} samples a step; a token without its neighbours has {:.3f} nats\n",
         parameter_count(worker.units()), options.shape.layers, options.shape.width, options.shape.heads,
-        options.shape.context, name_of(options.precision), corpus.training_tokens(), options.grid.data,
-        options.grid.tensor, options.sequence_parallel ? " with sequence parallelism" : "",
-        options.zero != ZeroStage::None ? fmt::format(", ZeRO stage {}", static_cast<int>(options.zero)) : "",
+        options.shape.context, name_of(options.precision), corpus.training_tokens(), describe_layout(options),
         options.batch, corpus.unigram_entropy());
   }
 
@@ -154,13 +190,10 @@ class Progress {
     seconds_ += result.seconds;
     double left = seconds_ / static_cast<double>(step + 1) * static_cast<double>(options_.steps - step - 1);
     double tokens_per_second = static_cast<double>(options_.batch * options_.shape.context) / result.seconds;
-    fmt::print(
-        "step {:>5}/{}  loss {:.4f}  norm {:.3f}  rate {:.2e}  {:>7.0f} tokens/s  waiting {:>3.0f} %  "
-        "{:>4.0f} s "
-        "left{}\n",
-        step + 1, options_.steps, result.loss, result.gradient_norm, result.rate, tokens_per_second,
-        100 * result.blocked_seconds / result.seconds, left,
-        result.skipped ? "  skipped: gradients overflowed, loss scale halved" : "");
+    fmt::print("step {:>5}/{}  {}  rate {:.2e}  {:>7.0f} tokens/s  waiting {:>3.0f} %{}  {:>4.0f} s left{}\n",
+               step + 1, options_.steps, learned(result), result.rate, tokens_per_second,
+               100 * result.blocked_seconds / result.seconds, bubble(result), left,
+               result.skipped ? "  skipped: gradients overflowed, loss scale halved" : "");
     std::fflush(stdout);
     write({{"step", step + 1},
            {"loss", result.loss},
@@ -169,6 +202,7 @@ class Progress {
            {"skipped", result.skipped},
            {"seconds", result.seconds},
            {"blocked_seconds", result.blocked_seconds},
+           {"bubble", result.bubble},
            {"tokens_per_second", tokens_per_second}});
   }
 
@@ -179,6 +213,16 @@ class Progress {
   }
 
  private:
+  std::string learned(const Worker::StepResult& result) const {
+    if (options_.timed_block > 0) return "(waits in place of computing)";
+    return fmt::format("loss {:.4f}  norm {:.3f}", result.loss, result.gradient_norm);
+  }
+  std::string bubble(const Worker::StepResult& result) const {
+    const PipelineShape& pipeline = options_.grid.pipeline;
+    if (pipeline.stages == 1) return "";
+    return fmt::format("  bubble {:.1f} % (formula {:.1f})", 100 * result.bubble,
+                       100 * bubble_share(pipeline, options_.micro_batches()));
+  }
   void require_metrics() const {
     if (!metrics_)
       throw Error(fmt::format("cannot write --metrics {}: {}", options_.metrics, std::strerror(errno)));
@@ -202,6 +246,7 @@ void train(const Options& options, const Corpus& corpus, tutti::Communicator wor
   for (Index step = 0; step < options.steps; ++step) {
     Worker::StepResult result = worker.step(step);
     if (progress) progress->step(step, result);
+    if (options.timed_block > 0) continue;
     if ((step + 1) % options.evaluate_every == 0 || step + 1 == options.steps) {
       double loss = worker.held_out_loss(kHeldOutSamples);
       if (progress) progress->held_out(step, loss);

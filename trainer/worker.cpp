@@ -4,8 +4,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <chrono>
 #include <cmath>
+#include <numeric>
+
+#include "parallel/timed_chunk.hpp"
 
 namespace trainer {
 
@@ -41,10 +43,18 @@ void require_agreement(const Options& options, RankGroup& world) {
   }
 }
 
-Grid make_grid(const Options& options, tutti::Communicator communicator) {
-  RankGroup world(std::move(communicator));
+Grid make_grid(const Options& options, tutti::Communicator communicator, Timeline& timeline) {
+  RankGroup world(std::move(communicator), "world", &timeline);
   require_agreement(options, world);
-  return {options.grid, std::move(world)};
+  timeline.start();
+  return {options.grid, std::move(world), timeline};
+}
+
+std::vector<ChunkShape> make_chunk_shapes(const ModelShape& model, const PipelineShape& pipeline, int stage) {
+  std::vector<ChunkShape> chunks;
+  for (int c = 0; c < pipeline.chunks; ++c)
+    chunks.push_back(chunk_shape(model, pipeline.stages * pipeline.chunks, c * pipeline.stages + stage));
+  return chunks;
 }
 
 }  // namespace
@@ -53,15 +63,40 @@ Worker::Worker(const Options& options, const Corpus& corpus, tutti::Communicator
     : options_(options),
       corpus_(corpus),
       products_(options.precision),
-      grid_(make_grid(options, std::move(world))),
+      grid_(make_grid(options, std::move(world), timeline_)),
       tensor_(grid_.tensor, memory_, options.sequence_parallel),
-      units_(model_units(options.shape)),
+      model_(model_units(options.shape)),
+      chunks_(make_chunk_shapes(options.shape, options.grid.pipeline, grid_.pipeline.rank())),
+      units_(own_units()),
       layouts_(make_layouts(units_, tensor_.shard())),
       states_(memory_, options.precision, pointers(layouts_), {grid_.data, grid_.data_gather}, options.zero,
               options.bucket_bytes),
-      stage_(options.shape, layouts_, states_),
+      stage_(options.grid.pipeline, make_chunks(), grid_, memory_, options.precision, timeline_),
       loss_scale_(options.precision == Type::Float16) {
   states_.start(options.seed);
+}
+
+std::vector<UnitSpec> Worker::own_units() const {
+  std::vector<UnitSpec> units;
+  for (const ChunkShape& chunk : chunks_)
+    for (UnitSpec& unit : chunk_units(model_, options_.shape, chunk)) units.push_back(std::move(unit));
+  return units;
+}
+
+std::vector<std::unique_ptr<Chunk>> Worker::make_chunks() {
+  std::vector<std::unique_ptr<Chunk>> chunks;
+  std::size_t first_unit = 0;
+  for (const ChunkShape& shape : chunks_) {
+    const std::size_t units = chunk_units(model_, options_.shape, shape).size();
+    std::span layouts = std::span<const UnitLayout>(layouts_).subspan(first_unit, units);
+    if (options_.timed_block > 0)
+      chunks.push_back(std::make_unique<TimedChunk>(options_.shape, shape, layouts, first_unit, states_,
+                                                    std::chrono::duration<double>(options_.timed_block)));
+    else
+      chunks.push_back(std::make_unique<ModelChunk>(options_.shape, shape, layouts, first_unit, states_));
+    first_unit += units;
+  }
+  return chunks;
 }
 
 Pass Worker::pass(Index samples, Index first_sample, Index step, bool training) {
@@ -95,54 +130,87 @@ MicroBatch Worker::batch(Index number_in_step, Index step) const {
 }
 
 Worker::StepResult Worker::step(Index step) {
-  auto start = std::chrono::steady_clock::now();
-  double blocked_before = blocked();
+  const double start = timeline_.now(), waited_before = timeline_.seconds(Activity::Wait);
   // Each token's share of the mean over the whole batch, so that sums over ranks and micro-batches are the
   // gradient.
   const double share = 1.0 / static_cast<double>(options_.batch * options_.shape.context);
   const float scale = static_cast<float>(share) * loss_scale_.value();
   const Index first = grid_.data.rank() * options_.samples_per_rank();
-  double loss = 0;
-  for (Index m = 0; m < options_.micro_batches(); ++m) {
-    MicroBatch batch = this->batch(first + m * options_.samples_at_once(), step);
-    Pass pass = this->pass(options_.samples_at_once(), batch.first_sample, step, true);
-    loss += stage_.forward(pass, batch, scale);
-    stage_.backward(pass, batch, m + 1 == options_.micro_batches());
-  }
-  states_.wait_for_gradients();
-  sum_norm_gradients();
-
+  const Stage::Work work{
+      .count = options_.micro_batches(),
+      .batch = [&](Index m) { return batch(first + m * options_.samples_at_once(), step); },
+      .pass =
+          [&](const MicroBatch& batch) {
+            return pass(options_.samples_at_once(), batch.first_sample, step, true);
+          }};
+  auto computing = [&] {
+    return timeline_.seconds(Activity::Forward) + timeline_.seconds(Activity::Backward);
+  };
+  const double computing_before = computing();
+  const std::vector<double> losses = stage_.train(work, scale);
+  double loss_and_computing[] = {std::accumulate(losses.begin(), losses.end(), 0.0),
+                                 computing() - computing_before};
+  grid_.pipeline.all_reduce(loss_and_computing, 2);
   StepResult result{};
+  result.bubble = 1 - loss_and_computing[1] / (grid_.pipeline.size() * (timeline_.now() - start));
+  double loss = loss_and_computing[0];
   grid_.data.all_reduce(&loss, 1);
   result.loss = loss * share;
+
+  sum_tied_gradients();
+  states_.wait_for_gradients();
+  sum_norm_gradients();
   result.gradient_norm = gradient_norm() / static_cast<double>(loss_scale_.value());
   result.rate = learning_rate(options_.learning, step, options_.steps);
-  const float unscale = 1.0F / loss_scale_.value();
-  const float clip = options_.learning.clip;
-  bool finite = std::isfinite(result.gradient_norm);
+  const bool finite = std::isfinite(result.gradient_norm);
   if (!finite && options_.precision != Type::Float16)
     throw Error(
         fmt::format("step {}: the gradients are not finite (norm {}): choose a smaller --rate, or look at "
                     "the data",
                     step, result.gradient_norm));
+  const float unscale = 1.0F / loss_scale_.value();
   result.skipped = !loss_scale_.accept(finite);
   if (result.skipped) {
     states_.forget_gradients();
   } else {
-    auto norm = static_cast<float>(result.gradient_norm);
-    float factor = unscale * (clip > 0 && norm > clip ? clip / norm : 1.0F);
-    const AdamW how = adamw_of(options_.learning, result.rate, updates_, factor);
-    states_.for_each_owned([&](const ModelStates::Owned& owned) {
-      AdamW with_decay = how;
-      if (!owned.parameter.spec->decays) with_decay.decay = 0;
-      adamw(options_.precision, with_decay, owned.gradient, owned.weights, owned.m, owned.v, owned.count);
-    });
-    states_.publish();
-    ++updates_;
+    const auto norm = static_cast<float>(result.gradient_norm);
+    const float clip = options_.learning.clip;
+    update(result.rate, unscale * (clip > 0 && norm > clip ? clip / norm : 1.0F));
   }
-  result.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-  result.blocked_seconds = blocked() - blocked_before;
+  result.seconds = timeline_.now() - start;
+  result.blocked_seconds = timeline_.seconds(Activity::Wait) - waited_before;
   return result;
+}
+
+void Worker::update(float rate, float gradient_factor) {
+  timeline_.during(Activity::Update, [&] {
+    const AdamW how = adamw_of(options_.learning, rate, updates_, gradient_factor);
+    if (options_.timed_block == 0)
+      states_.for_each_owned([&](const ModelStates::Owned& owned) {
+        AdamW with_decay = how;
+        if (!owned.parameter.spec->decays) with_decay.decay = 0;
+        adamw(options_.precision, with_decay, owned.gradient, owned.weights, owned.m, owned.v, owned.count);
+      });
+    states_.publish();
+  });
+  ++updates_;
+}
+
+bool Worker::is_copy(const ParameterSpec& parameter) const {
+  return grid_.pipeline.rank() > 0 && parameter.first == model_.front().parameters[embedding::Tokens].first;
+}
+
+// The tokens' table of a tied head lies on the first and on the last stage, and each has made a part of its
+// gradient: the sum is everyone's.
+void Worker::sum_tied_gradients() {
+  if (!options_.shape.tied || grid_.ends.size() == 1) return;
+  const bool is_first = grid_.pipeline.rank() == 0;
+  const std::size_t unit = is_first ? 0 : layouts_.size() - 1;
+  const LocalParameter& table = layouts_[unit][is_first ? std::size_t{embedding::Tokens} : head::Weight];
+  grid_.ends.all_reduce(options_.precision,
+                        advance(states_.gradient(unit).data, options_.precision, table.offset),
+                        table.count());
+  states_.done(unit, true);
 }
 
 // Under sequence parallelism a rank's norms have seen its own tokens alone.
@@ -160,27 +228,35 @@ double Worker::gradient_norm() {
   double sum = 0;
   states_.for_each_owned([&](const ModelStates::Owned& owned) {
     // What every rank of the tensor group has in full counts once.
-    if (owned.parameter.spec->split == Split::None && grid_.tensor.rank() != 0) return;
+    const ParameterSpec& parameter = *owned.parameter.spec;
+    if ((parameter.split == Split::None && grid_.tensor.rank() != 0) || is_copy(parameter)) return;
     sum += sum_of_squares(options_.precision, owned.gradient, owned.count);
   });
   grid_.tensor.all_reduce(&sum, 1);
   if (states_.stage() != ZeroStage::None) grid_.data.all_reduce(&sum, 1);
+  grid_.pipeline.all_reduce(&sum, 1);
   return std::sqrt(sum);
 }
 
 double Worker::held_out_loss(Index samples) {
-  const Index context = options_.shape.context, ranks = grid_.data.size();
+  const Index context = options_.shape.context, ranks = grid_.data.size(), rank = grid_.data.rank();
   samples = std::min(samples, corpus_.held_out_samples());
   // One by one, so that the same samples count in every layout; all data-parallel ranks take as many, for
   // stage 3 gathers parameters in each.
+  const Stage::Work work{.count = (samples + ranks - 1) / ranks,
+                         .batch =
+                             [&](Index m) {
+                               MicroBatch batch{.first_sample = 0, .tokens = {}, .targets = {}};
+                               append(batch, corpus_.held_out(std::min(m * ranks + rank, samples - 1)),
+                                      context);
+                               return batch;
+                             },
+                         .pass = [&](const MicroBatch&) { return pass(1, 0, 0, false); }};
+  const std::vector<double> losses = stage_.evaluate(work);
   double loss = 0;
-  for (Index first = 0; first < samples; first += ranks) {
-    MicroBatch batch{.first_sample = 0, .tokens = {}, .targets = {}};
-    const Index number = first + grid_.data.rank();
-    append(batch, corpus_.held_out(std::min(number, samples - 1)), context);
-    double sample_loss = stage_.forward(pass(1, 0, 0, false), batch, 1.0F);
-    if (number < samples) loss += sample_loss;
-  }
+  for (Index m = 0; m < work.count; ++m)
+    if (m * ranks + rank < samples) loss += losses[static_cast<std::size_t>(m)];
+  grid_.pipeline.all_reduce(&loss, 1);
   grid_.data.all_reduce(&loss, 1);
   return loss / static_cast<double>(samples * context);
 }
@@ -194,11 +270,6 @@ void Worker::for_each_gradient(const std::function<void(Index, const void*, Inde
         f(number + from - place, advance(owned.gradient, options_.precision, from - begin), to - from);
     });
   });
-}
-
-double Worker::blocked() const {
-  return grid_.world.traffic().blocked + grid_.tensor.traffic().blocked + grid_.data.traffic().blocked +
-         grid_.data_gather.traffic().blocked;
 }
 
 }  // namespace trainer

@@ -18,6 +18,7 @@ class Worker {
     float rate;
     bool skipped;  ///< gradients overflowed; the loss scale was halved
     double seconds, blocked_seconds;
+    double bubble;  ///< share of forward and backward in which this rank's pipeline stood idle
   };
 
   /// Collective. Blocks until all ranks of `world` have come; throws Error when they were asked for different
@@ -30,27 +31,39 @@ class Worker {
   double held_out_loss(Index samples);
 
   const Grid& grid() const { return grid_; }
+  Grid& grid() { return grid_; }
+  const Stage& stage() const { return stage_; }
+  const Timeline& timeline() const { return timeline_; }
   const Memory& memory() const { return memory_; }
   const ModelStates& states() const { return states_; }
   /// Calls f(first element in the model's numbering, gradients of the last step before clipping, how many)
   /// for all that this rank owns.
   void for_each_gradient(const std::function<void(Index, const void*, Index)>& f);
-  const std::vector<UnitSpec>& units() const { return units_; }
+  /// The whole model's.
+  const std::vector<UnitSpec>& units() const { return model_; }
 
  private:
   Pass pass(Index samples, Index first_sample, Index step, bool training);
   MicroBatch batch(Index number_in_step, Index step) const;
+  std::vector<UnitSpec> own_units() const;
+  std::vector<std::unique_ptr<Chunk>> make_chunks();
+  /// Whether the parameter is this rank's copy of one that counts on another stage.
+  bool is_copy(const ParameterSpec& parameter) const;
+  void sum_tied_gradients();
   void sum_norm_gradients();
   double gradient_norm();
-  double blocked() const;
+  void update(float rate, float gradient_factor);
 
   const Options& options_;
   const Corpus& corpus_;
+  Timeline timeline_;
   Memory memory_;
   Products products_;
   Grid grid_;
   TensorParallel tensor_;
-  std::vector<UnitSpec> units_;
+  std::vector<UnitSpec> model_;     // of the whole model
+  std::vector<ChunkShape> chunks_;  // this stage's
+  std::vector<UnitSpec> units_;     // this stage's, chunk after chunk
   std::vector<UnitLayout> layouts_;
   ModelStates states_;
   Stage stage_;

@@ -74,6 +74,13 @@ double largest_gradient_difference(const Run& run, const Run& reference, const M
   return most;
 }
 
+std::function<void(Options&)> pipelined(int stages, PipelineSchedule schedule, int chunks) {
+  return [=](Options& o) {
+    o.grid.pipeline = {.schedule = schedule, .stages = stages, .chunks = chunks};
+    o.micro_batch = 2;
+  };
+}
+
 }  // namespace
 
 int main(int argc, char** argv) try {
@@ -118,6 +125,30 @@ int main(int argc, char** argv) try {
       {"accumulation 4", [](Options& o) { o.micro_batch = 2; }},
       {"accumulation 4, dp 2", [](Options& o) { o.micro_batch = 1, o.grid.data = 2; }},
   };
+  const Layout pipelines[] = {
+      {"pp 2, gpipe, accumulation 4", pipelined(2, PipelineSchedule::GPipe, 1)},
+      {"pp 2, 1f1b, accumulation 4", pipelined(2, PipelineSchedule::OneForwardOneBackward, 1)},
+      {"pp 2, interleaved 2, accumulation 4", pipelined(2, PipelineSchedule::Interleaved, 2)},
+      {"pp 4, gpipe, accumulation 4", pipelined(4, PipelineSchedule::GPipe, 1)},
+      {"pp 4, 1f1b, accumulation 4", pipelined(4, PipelineSchedule::OneForwardOneBackward, 1)},
+      {"pp 4, interleaved 2, accumulation 4", pipelined(4, PipelineSchedule::Interleaved, 2)},
+      {"pp 3 (uneven), 1f1b, accumulation 8",
+       [](Options& o) {
+         pipelined(3, PipelineSchedule::OneForwardOneBackward, 1)(o);
+         o.micro_batch = 1;
+       }},
+      {"dp 2 x tp 2 x pp 2, 1f1b",
+       [](Options& o) {
+         pipelined(2, PipelineSchedule::OneForwardOneBackward, 1)(o);
+         o.grid.data = o.grid.tensor = 2;
+       }},
+      {"dp 2 x tp 2 x pp 2, 1f1b, zero 1, sequence parallel, recomputation",
+       [](Options& o) {
+         pipelined(2, PipelineSchedule::OneForwardOneBackward, 1)(o);
+         o.grid.data = o.grid.tensor = 2;
+         o.zero = ZeroStage::Optimizer, o.sequence_parallel = o.recompute = true;
+       }},
+  };
   const Layout variants[] = {
       {"untied head with dropout", [](Options& o) { o.shape.tied = false, o.shape.dropout = 0.1F; }},
   };
@@ -139,11 +170,12 @@ int main(int argc, char** argv) try {
   fmt::print("one rank: loss {:.4f} -> {:.4f}, held out {:.4f}\n", reference.losses.front(),
              reference.losses.back(), reference.held_out);
   for (const Layout& layout : layouts) compare(base, layout, reference);
+  for (const Layout& layout : pipelines) compare(base, layout, reference);
 
   Options varied = base;
   variants[0].set(varied);
   const Run varied_reference = train(varied, corpus);
-  for (const Layout& layout : {layouts[0], layouts[4], layouts[12]})
+  for (const Layout& layout : {layouts[0], layouts[4], layouts[12], pipelines[2], pipelines[7]})
     compare(varied, layout, varied_reference);
 
   for (Type type : {Type::Bfloat16, Type::Float16}) {
@@ -152,7 +184,7 @@ int main(int argc, char** argv) try {
     const Run narrow_reference = train(narrow, corpus);
     fmt::print("{}: loss {:.4f} -> {:.4f}\n", name_of(type), narrow_reference.losses.front(),
                narrow_reference.losses.back());
-    for (Layout layout : {layouts[0], layouts[4], layouts[12]}) {
+    for (Layout layout : {layouts[0], layouts[4], layouts[12], pipelines[5]}) {
       layout.loss_tolerance = 2e-3;
       layout.gradient_tolerance = type == Type::Bfloat16 ? 3e-2 : 4e-3;
       compare(narrow, layout, narrow_reference);

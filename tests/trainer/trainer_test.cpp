@@ -77,15 +77,20 @@ TEST_CASE("the gradient of every parameter is the slope of the loss") {
   states.for_each_owned([&](const ModelStates::Owned& owned) {
     for (Index i = 0; i < owned.count; ++i) owned.weights[i] += 0.2F * normal(5, 1, number++);
   });
-  Stage stage(shape, layouts, states);
+  ModelChunk chunk(shape, chunk_shape(shape, 1, 0), layouts, 0, states);
   Pass pass{.shape = shape, .memory = memory, .products = products, .tensor = alone, .samples = 3};
   MicroBatch batch{.first_sample = 0, .tokens = {}, .targets = {}};
   for (std::uint64_t i = 0; i < static_cast<std::uint64_t>(pass.tokens()); ++i) {
     batch.tokens.push_back(philox(9, 0, i)[0] % 32);
     batch.targets.push_back(philox(9, 1, i)[0] % 32);
   }
-  stage.forward(pass, batch, 1.0F);
-  stage.backward(pass, batch, true);
+  auto forward = [&] {
+    double loss = 0;
+    chunk.forward(pass, batch, {}, 1.0F, loss);
+    return loss;
+  };
+  forward();
+  chunk.backward(pass, batch, {}, true);
   states.wait_for_gradients();
   pass.training = false;
 
@@ -100,7 +105,7 @@ TEST_CASE("the gradient of every parameter is the slope of the loss") {
       std::vector<float> kept(owned.weights, owned.weights + owned.count);
       for (Index i = 0; i < owned.count; ++i)
         owned.weights[i] += static_cast<float>(distance * double{gradient[i]} / norm);
-      double loss = stage.forward(pass, batch, 1.0F);
+      double loss = forward();
       std::copy(kept.begin(), kept.end(), owned.weights);
       return loss;
     };
@@ -192,6 +197,26 @@ TEST_CASE("tensor parallelism sends four all-reduces of the activations a layer"
   CHECK(sent(3) - sent(2) == 4 * all_reduce + (sequence_parallel ? 2 * all_reduce / 2 : 0));
 }
 
+TEST_CASE(
+    "a stage stores as many micro-batches as its schedule says, and sends each to its neighbours once") {
+  const auto schedule = GENERATE(PipelineSchedule::GPipe, PipelineSchedule::OneForwardOneBackward);
+  const double timed_block = GENERATE(0.0, 1e-4);
+  Options options = small_options();
+  options.timed_block = timed_block;
+  options.grid.pipeline = {schedule, 2, 1};
+  options.batch = 6;
+  options.micro_batch = 1;
+  after_a_step(options, [&](Worker& worker) {
+    const bool first = worker.grid().pipeline.rank() == 0;
+    CHECK(worker.stage().peak_stored() == (schedule == PipelineSchedule::GPipe ? 6 : first ? 2 : 1));
+    CHECK(worker.memory().bytes(Use::Activations) == 0);
+    const double activations =
+        static_cast<double>(4 * options.batch * options.shape.context * options.shape.width);
+    const RankGroup& link = first ? worker.grid().activations_out : worker.grid().gradients_out;
+    CHECK(link.traffic()[Collective::SendReceive].sent == activations);
+  });
+}
+
 TEST_CASE("what cannot be trained is refused with a sentence that says why") {
   auto refused = [](const char* sentence, int ranks, const std::function<void(Options&)>& change) {
     Options options = small_options();
@@ -204,6 +229,21 @@ TEST_CASE("what cannot be trained is refused with a sentence that says why") {
   refused("--width 25 cannot be divided among --heads 2", 1, [](Options& o) { o.shape.width = 25; });
   refused("cannot be divided among --micro-batch 3", 1, [](Options& o) { o.micro_batch = 3; });
   refused("--held-out is 1,", 1, [](Options& o) { o.held_out = 1; });
+  auto pipeline = [](PipelineSchedule schedule, int stages, int chunks) {
+    return [=](Options& o) { o.grid.pipeline = {schedule, stages, chunks}, o.micro_batch = 1; };
+  };
+  refused("--layers 2 are fewer than --pp 4", 4, pipeline(PipelineSchedule::GPipe, 4, 1));
+  refused("--layers 2 are fewer than --pp 2 x --chunks 2", 2, pipeline(PipelineSchedule::Interleaved, 2, 2));
+  refused("--chunks of at least 2 (it is 1)", 2, pipeline(PipelineSchedule::Interleaved, 2, 1));
+  refused("--chunks 2 needs --schedule interleaved", 2, pipeline(PipelineSchedule::GPipe, 2, 2));
+  refused("in groups of --pp 2, but a step has 1", 2, [](Options& o) {
+    o.shape.layers = 4;
+    o.grid.pipeline = {PipelineSchedule::Interleaved, 2, 2};
+  });
+  refused("choose --zero 0 or 1", 2, [](Options& o) {
+    o.grid.pipeline.stages = 2;
+    o.zero = ZeroStage::Gradients;
+  });
   refused("--layers is 0", 1, [](Options& o) { o.shape.layers = 0; });
 
   CHECK(says(refusal([] { read_text({"/nowhere/at/all"}); }),

@@ -83,7 +83,7 @@ const void* ModelStates::acquire(std::size_t unit) {
   Bucket& b = buckets_[places_[unit].bucket];
   if (!shards(ZeroStage::Parameters)) return b.parameters.at(places_[unit].offset);
   prefetch(unit);
-  gather_stream_.wait(b.gathering);
+  groups_.gather.wait(gather_stream_, b.gathering);
   ++b.users;
   return b.gathered.at(places_[unit].offset);
 }
@@ -107,13 +107,15 @@ UnitGradient ModelStates::gradient(std::size_t unit) {
 
 void ModelStates::done(std::size_t unit, bool last) {
   places_[unit].holds = true;
+  // Chunks of a pipeline may be at different micro-batches: only the last one's count is the same for all.
+  if (!last && !shards(ZeroStage::Gradients)) return;
   Bucket& b = buckets_[places_[unit].bucket];
   if (--b.missing > 0) return;
   b.missing = b.unit_count;
-  reduce(places_[unit].bucket, last);
+  reduce(places_[unit].bucket);
 }
 
-void ModelStates::reduce(std::size_t bucket, bool last) {
+void ModelStates::reduce(std::size_t bucket) {
   Bucket& b = buckets_[bucket];
   RankGroup& group = groups_.reduce;
   if (shards(ZeroStage::Gradients)) {
@@ -128,16 +130,16 @@ void ModelStates::reduce(std::size_t bucket, bool last) {
     reductions_.push_back(std::move(reduction));
     // Two under way keep the stream busy; more would only hold memory.
     while (reductions_.size() > 2) finish_oldest_reduction();
-  } else if (last && shards(ZeroStage::Optimizer)) {
+  } else if (shards(ZeroStage::Optimizer)) {
     group.reduce_scatter(type_, b.gradients.data(), b.gradients.at(b.own), b.shard, &reduce_stream_);
-  } else if (last) {
+  } else {
     group.all_reduce(type_, b.gradients.data(), b.count, &reduce_stream_);
   }
 }
 
 void ModelStates::finish_oldest_reduction() {
   Reduction& oldest = reductions_.front();
-  reduce_stream_.wait(oldest.event);
+  groups_.reduce.wait(reduce_stream_, oldest.event);
   Bucket& b = buckets_[oldest.bucket];
   if (b.holds)
     add(type_, b.gradients.data(), oldest.part.data(), b.gradients.data(), b.shard);
@@ -149,7 +151,7 @@ void ModelStates::finish_oldest_reduction() {
 
 void ModelStates::wait_for_gradients() {
   while (!reductions_.empty()) finish_oldest_reduction();
-  reduce_stream_.synchronize();
+  groups_.reduce.synchronize(reduce_stream_);
 }
 
 void ModelStates::for_each_owned(const std::function<void(const Owned&)>& f) {
@@ -178,7 +180,7 @@ void ModelStates::publish() {
     if (stage_ == ZeroStage::Optimizer || stage_ == ZeroStage::Gradients)
       groups_.reduce.all_gather(type_, own, b.parameters.data(), b.shard, &reduce_stream_);
   }
-  reduce_stream_.synchronize();
+  groups_.reduce.synchronize(reduce_stream_);
   forget_gradients();
 }
 

@@ -86,7 +86,7 @@ class ModelStates {
   };
 
   bool shards(ZeroStage what) const { return stage_ >= what; }
-  void reduce(std::size_t bucket, bool last);
+  void reduce(std::size_t bucket);
   void finish_oldest_reduction();
 
   Memory& memory_;

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "parallel/rank_group.hpp"
 
-#include <chrono>
-
 namespace trainer {
 
 namespace {
@@ -62,17 +60,39 @@ void Stream::wait(const Event& event) {
   if (state != ncclSuccess && state != ncclInProgress) stream_.synchronize();
 }
 
-RankGroup::RankGroup(tutti::Communicator communicator)
-    : communicator_(std::move(communicator)), rank_(communicator_.rank()), size_(communicator_.size()) {}
+RankGroup::RankGroup(tutti::Communicator communicator, const char* name, Timeline* timeline)
+    : communicator_(std::move(communicator)),
+      name_(name),
+      timeline_(timeline),
+      rank_(communicator_.rank()),
+      size_(communicator_.size()) {}
+
+template <class Call>
+void RankGroup::timed(Call call) {
+  const double before = timeline_->seconds(Activity::Wait);
+  timeline_->during(Activity::Wait, name_, -1, -1, call);
+  traffic_.blocked += timeline_->seconds(Activity::Wait) - before;
+}
 
 template <class Call>
 void RankGroup::run(Collective collective, double sent, const Stream* stream, Call call) {
   if (size_ == 1) return;
-  auto start = std::chrono::steady_clock::now();
-  tutti::check(call(communicator_.get(), stream == nullptr ? nullptr : stream->get()));
-  traffic_.blocked += std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  if (stream == nullptr)
+    timed([&] { tutti::check(call(communicator_.get(), nullptr)); });
+  else
+    tutti::check(call(communicator_.get(), stream->get()));
   traffic_[collective].calls += 1;
   traffic_[collective].sent += sent;
+}
+
+void RankGroup::wait(Stream& stream, const Event& event) {
+  if (size_ == 1) return;
+  timed([&] { stream.wait(event); });
+}
+
+void RankGroup::synchronize(Stream& stream) {
+  if (size_ == 1) return;
+  timed([&] { stream.synchronize(); });
 }
 
 void RankGroup::all_reduce(Type type, void* data, Index count, const Stream* stream) {

@@ -8,6 +8,7 @@
 #include <memory>
 #include <tutti/communicator.hpp>
 
+#include "measure/timeline.hpp"
 #include "model/tensor.hpp"
 
 namespace trainer {
@@ -56,7 +57,8 @@ class Stream {
 class RankGroup {
  public:
   RankGroup() = default;  ///< a group of one
-  explicit RankGroup(tutti::Communicator communicator);
+  /// `name` says in timelines who is waited for; it and the timeline must outlive the group.
+  RankGroup(tutti::Communicator communicator, const char* name, Timeline* timeline);
 
   int rank() const { return rank_; }
   int size() const { return size_; }
@@ -74,14 +76,24 @@ class RankGroup {
   void send(Type type, const void* data, Index count, int to, const Stream* stream = nullptr);
   void receive(Type type, void* data, Index count, int from, const Stream* stream = nullptr);
 
+  /// Blocks until what was queued on the stream before `event`, or all, is done; counted as waiting for the
+  /// group.
+  void wait(Stream& stream, const Event& event);
+  void synchronize(Stream& stream);
+
   const tutti::Communicator& communicator() const { return communicator_; }
+  const char* name() const { return name_; }
 
  private:
+  template <class Call>
+  void timed(Call call);
   template <class Call>
   void run(Collective collective, double sent, const Stream* stream, Call call);
   double ring_share() const { return static_cast<double>(size_ - 1) / size_; }
 
   tutti::Communicator communicator_;
+  const char* name_ = "";
+  Timeline* timeline_ = nullptr;
   int rank_ = 0, size_ = 1;
   Traffic traffic_;
 };

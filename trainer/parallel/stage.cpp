@@ -1,78 +1,78 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "parallel/stage.hpp"
 
+#include <algorithm>
+
 namespace trainer {
 
-Stage::Stage(const ModelShape& shape, const std::vector<UnitLayout>& layouts, ModelStates& states)
-    : shape_(shape), layouts_(layouts), states_(states), embedding_(layouts.front()), head_(layouts.back()) {
-  for (Index layer = 0; layer < shape.layers; ++layer)
-    blocks_.emplace_back(layouts[static_cast<std::size_t>(layer) + 1], layer);
+Stage::Stage(const PipelineShape& shape, std::vector<std::unique_ptr<Chunk>> chunks, Grid& grid,
+             Memory& memory, Type type, Timeline& timeline)
+    : shape_(shape), stage_(grid.pipeline.rank()), chunks_(std::move(chunks)), timeline_(timeline) {
+  auto link = [&](std::optional<StageLink>& place, RankGroup& pair) {
+    if (pair.size() == 2) place.emplace(pair, memory, type);
+  };
+  link(activations_in_, grid.activations_in);
+  link(activations_out_, grid.activations_out);
+  link(gradients_in_, grid.gradients_in);
+  link(gradients_out_, grid.gradients_out);
 }
 
-const void* Stage::output_weight(const Pass& pass, const void* embedding_weights,
-                                 const void* head_weights) const {
-  return shape_.tied ? advance(embedding_weights, pass.type(), layouts_.front()[embedding::Tokens].offset)
-                     : advance(head_weights, pass.type(), layouts_.back()[head::Weight].offset);
+std::vector<double> Stage::train(const Work& work, float loss_scale) {
+  return run(work, training_actions(shape_, stage_, work.count), loss_scale);
 }
 
-void* Stage::output_gradient(const Pass& pass, UnitGradient embedding_gradient,
-                             UnitGradient head_gradient) const {
-  return shape_.tied
-             ? advance(embedding_gradient.data, pass.type(), layouts_.front()[embedding::Tokens].offset)
-             : advance(head_gradient.data, pass.type(), layouts_.back()[head::Weight].offset);
+std::vector<double> Stage::evaluate(const Work& work) {
+  return run(work, forward_actions(shape_, work.count), 1.0F);
 }
 
-double Stage::forward(const Pass& pass, const MicroBatch& batch, float loss_scale) {
-  Saved saved;
-  saved.blocks.resize(blocks_.size());
-  const std::size_t head_unit = layouts_.size() - 1;
-
-  const void* weights = states_.acquire(0);
-  Array x = embedding_.forward(pass, weights, batch.tokens);
-  states_.release(0);
-  for (std::size_t layer = 0; layer < blocks_.size(); ++layer) {
-    weights = states_.acquire(layer + 1);
-    states_.prefetch(layer + 2);
-    x = blocks_[layer].forward(pass, weights, std::move(x), saved.blocks[layer]);
-    states_.release(layer + 1);
-  }
-  const void* head_weights = states_.acquire(head_unit);
-  const void* embedding_weights = shape_.tied ? states_.acquire(0) : nullptr;
-  double loss = head_.forward(pass, head_weights, output_weight(pass, embedding_weights, head_weights),
-                              std::move(x), batch.targets, loss_scale, saved.head);
-  if (shape_.tied) states_.release(0);
-  states_.release(head_unit);
-  if (pass.training) saved_[batch.first_sample] = std::move(saved);
-  return loss;
+std::vector<double> Stage::run(const Work& work, const std::vector<PipelineAction>& actions, float loss_scale) {
+  Pass pass = work.pass(work.batch(0));
+  expect_messages(actions, pass.own_tokens() * pass.shape.width);
+  std::vector<double> losses(static_cast<std::size_t>(work.count));
+  for (const PipelineAction& action : actions)
+    if (action.backward)
+      backward(work, action);
+    else
+      forward(work, action, loss_scale, losses[static_cast<std::size_t>(action.micro_batch)]);
+  if (activations_out_) activations_out_->finish();
+  if (gradients_out_) gradients_out_->finish();
+  return losses;
 }
 
-void Stage::backward(const Pass& pass, const MicroBatch& batch, bool last) {
-  auto found = saved_.find(batch.first_sample);
-  Saved saved = std::move(found->second);
-  saved_.erase(found);
-  const std::size_t head_unit = layouts_.size() - 1;
+void Stage::expect_messages(const std::vector<PipelineAction>& actions, Index count) {
+  auto messages = [&](bool backward, auto comes_from_here) {
+    return std::count_if(actions.begin(), actions.end(), [&](const PipelineAction& action) {
+      return action.backward == backward && !comes_from_here(action.chunk);
+    });
+  };
+  if (activations_in_)
+    activations_in_->expect(messages(false, [&](int chunk) { return is_first(chunk); }), count);
+  if (gradients_in_) gradients_in_->expect(messages(true, [&](int chunk) { return is_last(chunk); }), count);
+}
 
-  const void* head_weights = states_.acquire(head_unit);
-  const void* embedding_weights = shape_.tied ? states_.acquire(0) : nullptr;
-  UnitGradient head_gradient = states_.gradient(head_unit);
-  UnitGradient embedding_gradient = states_.gradient(0);
-  Array gradient =
-      head_.backward(pass, head_weights, output_weight(pass, embedding_weights, head_weights), head_gradient,
-                     output_gradient(pass, embedding_gradient, head_gradient), saved.head);
-  if (shape_.tied) states_.release(0);
-  states_.release(head_unit);
-  states_.done(head_unit, last);
-  for (std::size_t layer = blocks_.size(); layer-- > 0;) {
-    const void* weights = states_.acquire(layer + 1);
-    if (layer > 0) states_.prefetch(layer);
-    gradient = blocks_[layer].backward(pass, weights, states_.gradient(layer + 1), saved.blocks[layer],
-                                       std::move(gradient));
-    states_.release(layer + 1);
-    states_.done(layer + 1, last);
-  }
-  embedding_.backward(pass, embedding_gradient, embedding_gradient.accumulate || shape_.tied, batch.tokens,
-                      std::move(gradient));
-  states_.done(0, last);
+void Stage::forward(const Work& work, const PipelineAction& action, float loss_scale, double& loss) {
+  const MicroBatch batch = work.batch(action.micro_batch);
+  const Pass pass = work.pass(batch);
+  Array input = is_first(action.chunk) ? Array() : activations_in_->receive();
+  Array output = timeline_.during(
+      pass.training ? Activity::Forward : Activity::Evaluate, "", action.micro_batch, action.chunk, [&] {
+        return chunks_[static_cast<std::size_t>(action.chunk)]->forward(pass, batch, std::move(input),
+                                                                        loss_scale, loss);
+      });
+  if (!is_last(action.chunk)) activations_out_->send(std::move(output));
+  if (pass.training) peak_stored_ = std::max(peak_stored_, ++stored_);
+}
+
+void Stage::backward(const Work& work, const PipelineAction& action) {
+  const MicroBatch batch = work.batch(action.micro_batch);
+  const Pass pass = work.pass(batch);
+  Array d_output = is_last(action.chunk) ? Array() : gradients_in_->receive();
+  Array d_input = timeline_.during(Activity::Backward, "", action.micro_batch, action.chunk, [&] {
+    return chunks_[static_cast<std::size_t>(action.chunk)]->backward(
+        pass, batch, std::move(d_output), action.micro_batch + 1 == work.count);
+  });
+  if (!is_first(action.chunk)) gradients_out_->send(std::move(d_input));
+  --stored_;
 }
 
 }  // namespace trainer

@@ -1,51 +1,51 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-#include <map>
-#include <memory>
-#include <optional>
-#include <span>
-#include <vector>
+#include <functional>
 
-#include "model/block.hpp"
-#include "model/ends.hpp"
-#include "parallel/model_states.hpp"
+#include "parallel/chunk.hpp"
+#include "parallel/grid.hpp"
+#include "parallel/stage_link.hpp"
 
 namespace trainer {
 
-/// Tokens of a micro-batch and what should follow each: samples x context.
-struct MicroBatch {
-  Index first_sample;  ///< number in the step's global batch
-  std::vector<Index> tokens, targets;
-};
-
-/// The units of the model that one rank computes, from tokens to loss.
+/// One rank's stage of the pipeline: its chunks of the model, and the links to its neighbours. A pipeline of
+/// one stage is the whole model.
 class Stage {
  public:
-  /// All must outlive it; `layouts` are all units of the model in order, and `states` holds them.
-  Stage(const ModelShape& shape, const std::vector<UnitLayout>& layouts, ModelStates& states);
+  /// The micro-batches that go through the pipeline together; all have as many samples.
+  struct Work {
+    Index count;
+    std::function<MicroBatch(Index)> batch;
+    std::function<Pass(const MicroBatch&)> pass;
+  };
 
-  /// Sum over the tokens of -log p(target). In training its gradient is scaled by `loss_scale`, and what the
-  /// backward pass needs is kept under the micro-batch's first sample.
-  double forward(const Pass& pass, const MicroBatch& batch, float loss_scale);
-  /// Writes gradients; `last`: of the step's micro-batches.
-  void backward(const Pass& pass, const MicroBatch& batch, bool last);
+  /// All but `chunks` must outlive it.
+  Stage(const PipelineShape& shape, std::vector<std::unique_ptr<Chunk>> chunks, Grid& grid, Memory& memory,
+        Type type, Timeline& timeline);
+
+  /// Forward and backward for all micro-batches. Returns for each the sum over its tokens of -log p(target) on
+  /// the last stage, 0 on the others. Collective over the pipeline's ranks.
+  std::vector<double> train(const Work& work, float loss_scale);
+  /// Forward alone.
+  std::vector<double> evaluate(const Work& work);
+
+  /// Most passes of micro-batches through a chunk that were stored for their backward pass at a time.
+  Index peak_stored() const { return peak_stored_; }
 
  private:
-  struct Saved {
-    std::vector<BlockState> blocks;
-    HeadState head;
-  };
-  /// The matrix that makes logits, and its gradient.
-  const void* output_weight(const Pass& pass, const void* embedding_weights, const void* head_weights) const;
-  void* output_gradient(const Pass& pass, UnitGradient embedding_gradient, UnitGradient head_gradient) const;
+  bool is_first(int chunk) const { return stage_ == 0 && chunk == 0; }
+  bool is_last(int chunk) const { return stage_ == shape_.stages - 1 && chunk == shape_.chunks - 1; }
+  void expect_messages(const std::vector<PipelineAction>& actions, Index count);
+  void forward(const Work& work, const PipelineAction& action, float loss_scale, double& loss);
+  void backward(const Work& work, const PipelineAction& action);
+  std::vector<double> run(const Work& work, const std::vector<PipelineAction>& actions, float loss_scale);
 
-  const ModelShape& shape_;
-  const std::vector<UnitLayout>& layouts_;
-  ModelStates& states_;
-  Embedding embedding_;
-  std::vector<Block> blocks_;
-  Head head_;
-  std::map<Index, Saved> saved_;
+  PipelineShape shape_;
+  int stage_;
+  std::vector<std::unique_ptr<Chunk>> chunks_;
+  Timeline& timeline_;
+  std::optional<StageLink> activations_in_, activations_out_, gradients_in_, gradients_out_;
+  Index stored_ = 0, peak_stored_ = 0;
 };
 
 }  // namespace trainer

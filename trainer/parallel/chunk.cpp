@@ -1,0 +1,111 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "parallel/chunk.hpp"
+
+namespace trainer {
+
+ChunkShape chunk_shape(const ModelShape& shape, int parts, int part) {
+  return {blocks_of_part(shape.layers, parts, part), part == 0, part == parts - 1};
+}
+
+std::vector<UnitSpec> chunk_units(const std::vector<UnitSpec>& model, const ModelShape& shape,
+                                  const ChunkShape& chunk) {
+  std::vector<UnitSpec> units;
+  if (chunk.first) units.push_back(model.front());
+  const auto first_block = model.begin() + 1 + chunk.blocks.first;
+  units.insert(units.end(), first_block, first_block + chunk.blocks.count);
+  if (chunk.last) {
+    units.push_back(model.back());
+    if (shape.tied && !chunk.first)
+      units.back().parameters.push_back(model.front().parameters[embedding::Tokens]);
+  }
+  return units;
+}
+
+ModelChunk::ModelChunk(const ModelShape& model, ChunkShape shape, std::span<const UnitLayout> layouts,
+                       std::size_t first_unit, ModelStates& states)
+    : model_(model), shape_(shape), layouts_(layouts), first_unit_(first_unit), states_(states) {
+  if (shape.first) embedding_.emplace(layouts.front());
+  for (Index i = 0; i < shape.blocks.count; ++i)
+    blocks_.emplace_back(layouts[static_cast<std::size_t>(i) + (shape.first ? 1 : 0)],
+                         shape.blocks.first + i);
+  if (shape.last) head_.emplace(layouts.back());
+}
+
+Array ModelChunk::forward(const Pass& pass, const MicroBatch& batch, Array x, float loss_scale,
+                          double& loss) {
+  Saved saved;
+  saved.blocks.resize(blocks_.size());
+  if (embedding_) {
+    const void* weights = states_.acquire(embedding_unit());
+    x = embedding_->forward(pass, weights, batch.tokens);
+    states_.release(embedding_unit());
+  }
+  for (std::size_t i = 0; i < blocks_.size(); ++i) {
+    const void* weights = states_.acquire(block_unit(i));
+    if (i + 1 < blocks_.size() || head_) states_.prefetch(block_unit(i + 1));
+    x = blocks_[i].forward(pass, weights, std::move(x), saved.blocks[i]);
+    states_.release(block_unit(i));
+  }
+  if (head_) loss += head_forward(pass, batch, std::move(x), loss_scale, saved.head);
+  if (pass.training) saved_[batch.first_sample] = std::move(saved);
+  return x;
+}
+
+double ModelChunk::head_forward(const Pass& pass, const MicroBatch& batch, Array input, float loss_scale,
+                                HeadState& state) {
+  const void* weights = states_.acquire(head_unit());
+  const void* output_weight = ties_within()
+                                  ? advance(states_.acquire(embedding_unit()), pass.type(),
+                                            layouts_.front()[embedding::Tokens].offset)
+                                  : advance(weights, pass.type(), layouts_.back()[head::Weight].offset);
+  double loss =
+      head_->forward(pass, weights, output_weight, std::move(input), batch.targets, loss_scale, state);
+  if (ties_within()) states_.release(embedding_unit());
+  states_.release(head_unit());
+  return loss;
+}
+
+Array ModelChunk::head_backward(const Pass& pass, HeadState& state, bool last) {
+  const void* weights = states_.acquire(head_unit());
+  UnitGradient gradient = states_.gradient(head_unit());
+  const void* output_weight;
+  void* d_output_weight;
+  if (ties_within()) {
+    const Index table = layouts_.front()[embedding::Tokens].offset;
+    output_weight = advance(states_.acquire(embedding_unit()), pass.type(), table);
+    d_output_weight = advance(states_.gradient(embedding_unit()).data, pass.type(), table);
+  } else {
+    const Index own = layouts_.back()[head::Weight].offset;
+    output_weight = advance(weights, pass.type(), own);
+    d_output_weight = advance(gradient.data, pass.type(), own);
+  }
+  Array d_input = head_->backward(pass, weights, output_weight, gradient, d_output_weight, state);
+  if (ties_within()) states_.release(embedding_unit());
+  states_.release(head_unit());
+  if (!(last && ties_across(model_, shape_))) states_.done(head_unit(), last);
+  return d_input;
+}
+
+Array ModelChunk::backward(const Pass& pass, const MicroBatch& batch, Array gradient, bool last) {
+  auto found = saved_.find(batch.first_sample);
+  Saved saved = std::move(found->second);
+  saved_.erase(found);
+  if (head_) gradient = head_backward(pass, saved.head, last);
+  for (std::size_t i = blocks_.size(); i-- > 0;) {
+    const void* weights = states_.acquire(block_unit(i));
+    if (i > 0) states_.prefetch(block_unit(i - 1));
+    gradient = blocks_[i].backward(pass, weights, states_.gradient(block_unit(i)), saved.blocks[i],
+                                   std::move(gradient));
+    states_.release(block_unit(i));
+    states_.done(block_unit(i), last);
+  }
+  if (embedding_) {
+    UnitGradient own = states_.gradient(embedding_unit());
+    embedding_->backward(pass, own, own.accumulate || ties_within(), batch.tokens, std::move(gradient));
+    gradient = Array();
+    if (!(last && ties_across(model_, shape_))) states_.done(embedding_unit(), last);
+  }
+  return gradient;
+}
+
+}  // namespace trainer
