@@ -81,6 +81,16 @@ void check_pipeline(const Options& o) {
                     static_cast<int>(o.zero), pipeline.stages));
 }
 
+void check_checkpoints(const Options& o) {
+  if (o.checkpoint_every < 1)
+    throw Error(fmt::format("--checkpoint-every is {}, but must be at least 1", o.checkpoint_every));
+  if (o.keep < 1) throw Error(fmt::format("--keep is {}, but must be at least 1", o.keep));
+  if (o.resume && o.checkpoint.empty())
+    throw Error("--resume needs the folder to go on from: --checkpoint DIR");
+  if (o.timed_block > 0 && !o.checkpoint.empty())
+    throw Error("--compute timed trains nothing that --checkpoint could save: leave out one of the two");
+}
+
 }  // namespace
 
 void check(const Options& o, int ranks) {
@@ -111,6 +121,12 @@ void check(const Options& o, int ranks) {
   if (o.bucket_bytes < 1)
     throw Error(fmt::format("--bucket-bytes is {}, but must be at least 1", o.bucket_bytes));
   check_learning(o.learning);
+  check_checkpoints(o);
+}
+
+std::string describe(const ModelShape& shape) {
+  return fmt::format("{} layers, width {}, {} heads, context {}, {} head", shape.layers, shape.width,
+                     shape.heads, shape.context, shape.tied ? "tied" : "untied");
 }
 
 std::string describe_layout(const Options& o) {
@@ -135,12 +151,13 @@ std::string agreement(const Options& o) {
       "compute {} sequence-parallel {} zero {} bucket {} recompute {} steps {} batch {} micro-batch {} rate "
       "{} {} "
       "warm-up {} "
-      "beta {} {} decay {} clip {} evaluate {}",
+      "beta {} {} decay {} clip {} evaluate {} checkpoint {} every {}",
       fmt::join(o.data, ","), o.held_out, s.layers, s.width, s.heads, s.context, s.tied, s.dropout,
       name_of(o.precision), o.seed, o.grid.data, o.grid.tensor, o.grid.pipeline.stages,
       name_of(o.grid.pipeline.schedule), o.grid.pipeline.chunks, o.timed_block, o.sequence_parallel,
       static_cast<int>(o.zero), o.bucket_bytes, o.recompute, o.steps, o.batch, o.micro_batch, l.rate,
-      l.least_rate, l.warm_up, l.beta1, l.beta2, l.decay, l.clip, o.evaluate_every);
+      l.least_rate, l.warm_up, l.beta1, l.beta2, l.decay, l.clip, o.evaluate_every, o.checkpoint,
+      o.checkpoint_every);
 }
 
 }  // namespace trainer

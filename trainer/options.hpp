@@ -31,14 +31,20 @@ struct Options {
   Index micro_batch = 0;  ///< samples computed at once; 0: all that a rank has
   LearningOptions learning;
   Index evaluate_every = 50;
-  bool threads = false;  ///< all ranks in this process
-  std::string metrics;   ///< file for JSON lines; empty: none
+  bool threads = false;    ///< all ranks in this process
+  std::string metrics;     ///< file for JSON lines; empty: none
+  std::string checkpoint;  ///< folder; empty: none
+  Index checkpoint_every = 100;
+  int keep = 2;  ///< newest checkpoints
+  bool resume = false;
 
   Index samples_per_rank() const { return batch / grid.data; }
   Index samples_at_once() const { return micro_batch == 0 ? samples_per_rank() : micro_batch; }
   Index micro_batches() const { return samples_per_rank() / samples_at_once(); }
 };
 
+/// The model, for people: "8 layers, width 96, ...".
+std::string describe(const ModelShape& shape);
 /// Throws Error when the options contradict each other, or do not make `ranks` ranks.
 void check(const Options& options, int ranks);
 /// The layout, for people: "dp 2 x tp 2, ZeRO stage 1".

@@ -2,10 +2,12 @@
 #include "worker.hpp"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <cmath>
 #include <numeric>
+#include <thread>
 
 #include "parallel/timed_chunk.hpp"
 
@@ -13,23 +15,10 @@ namespace trainer {
 
 namespace {
 
-std::vector<UnitLayout> make_layouts(const std::vector<UnitSpec>& units, TensorShard shard) {
-  std::vector<UnitLayout> layouts;
-  for (const UnitSpec& unit : units) layouts.emplace_back(unit, shard);
-  return layouts;
-}
-
-std::vector<const UnitLayout*> pointers(const std::vector<UnitLayout>& layouts) {
-  std::vector<const UnitLayout*> result;
-  for (const UnitLayout& layout : layouts) result.push_back(&layout);
-  return result;
-}
-
 // Ranks that were asked for different runs would send each other arrays of different sizes, or worse, of
 // equal ones.
-void require_agreement(const Options& options, RankGroup& world) {
-  constexpr std::size_t kLength = 2048;
-  std::string mine = agreement(options);
+void require_agreement(std::string mine, RankGroup& world) {
+  constexpr std::size_t kLength = 4096;
   mine.resize(kLength, '\0');
   std::string all(kLength * static_cast<std::size_t>(world.size()), '\0');
   if (world.size() > 1)
@@ -43,9 +32,12 @@ void require_agreement(const Options& options, RankGroup& world) {
   }
 }
 
-Grid make_grid(const Options& options, tutti::Communicator communicator, Timeline& timeline) {
+Grid make_grid(const Options& options, const Corpus& corpus, const Checkpoint* checkpoint,
+               tutti::Communicator communicator, Timeline& timeline) {
   RankGroup world(std::move(communicator), "world", &timeline);
-  require_agreement(options, world);
+  require_agreement(fmt::format("{} tokens {} resumed at {}", agreement(options), corpus.training_tokens(),
+                                checkpoint == nullptr ? 0 : checkpoint->info().step),
+                    world);
   timeline.start();
   return {options.grid, std::move(world), timeline};
 }
@@ -59,21 +51,30 @@ std::vector<ChunkShape> make_chunk_shapes(const ModelShape& model, const Pipelin
 
 }  // namespace
 
-Worker::Worker(const Options& options, const Corpus& corpus, tutti::Communicator world)
+Worker::Worker(const Options& options, const Corpus& corpus, tutti::Communicator world,
+               const Checkpoint* checkpoint)
     : options_(options),
       corpus_(corpus),
       products_(options.precision),
-      grid_(make_grid(options, std::move(world), timeline_)),
+      grid_(make_grid(options, corpus, checkpoint, std::move(world), timeline_)),
       tensor_(grid_.tensor, memory_, options.sequence_parallel),
       model_(model_units(options.shape)),
       chunks_(make_chunk_shapes(options.shape, options.grid.pipeline, grid_.pipeline.rank())),
       units_(own_units()),
-      layouts_(make_layouts(units_, tensor_.shard())),
-      states_(memory_, options.precision, pointers(layouts_), {grid_.data, grid_.data_gather}, options.zero,
+      layouts_(layouts_of(units_, tensor_.shard())),
+      states_(memory_, options.precision, layouts_, {grid_.data, grid_.data_gather}, options.zero,
               options.bucket_bytes),
       stage_(options.grid.pipeline, make_chunks(), grid_, memory_, options.precision, timeline_),
       loss_scale_(options.precision == Type::Float16) {
-  states_.start(options.seed);
+  if (checkpoint == nullptr) {
+    states_.start(options.seed);
+    return;
+  }
+  states_.load(
+      [&](StateKind kind, const UnitLayout& unit, float* values) { checkpoint->read(kind, unit, values); });
+  const CheckpointInfo& info = checkpoint->info();
+  updates_ = info.updates;
+  loss_scale_.resume(info.loss_scale, info.good_steps);
 }
 
 std::vector<UnitSpec> Worker::own_units() const {
@@ -196,8 +197,11 @@ void Worker::update(float rate, float gradient_factor) {
   ++updates_;
 }
 
-bool Worker::is_copy(const ParameterSpec& parameter) const {
-  return grid_.pipeline.rank() > 0 && parameter.first == model_.front().parameters[embedding::Tokens].first;
+bool Worker::represents(const ParameterSpec& parameter) const {
+  // What every rank of the tensor group has in full counts once, and so does a tied head's table.
+  const bool is_copy =
+      grid_.pipeline.rank() > 0 && parameter.first == model_.front().parameters[embedding::Tokens].first;
+  return !is_copy && (parameter.split != Split::None || grid_.tensor.rank() == 0);
 }
 
 // The tokens' table of a tied head lies on the first and on the last stage, and each has made a part of its
@@ -227,10 +231,8 @@ void Worker::sum_norm_gradients() {
 double Worker::gradient_norm() {
   double sum = 0;
   states_.for_each_owned([&](const ModelStates::Owned& owned) {
-    // What every rank of the tensor group has in full counts once.
-    const ParameterSpec& parameter = *owned.parameter.spec;
-    if ((parameter.split == Split::None && grid_.tensor.rank() != 0) || is_copy(parameter)) return;
-    sum += sum_of_squares(options_.precision, owned.gradient, owned.count);
+    if (represents(*owned.parameter.spec))
+      sum += sum_of_squares(options_.precision, owned.gradient, owned.count);
   });
   grid_.tensor.all_reduce(&sum, 1);
   if (states_.stage() != ZeroStage::None) grid_.data.all_reduce(&sum, 1);
@@ -261,15 +263,61 @@ double Worker::held_out_loss(Index samples) {
   return loss / static_cast<double>(samples * context);
 }
 
+void Worker::for_each_run(const ModelStates::Owned& owned,
+                          const std::function<void(Index, Index, Index)>& f) const {
+  const Index begin = owned.parameter.offset + owned.first, end = begin + owned.count;
+  layouts_[owned.unit].for_each_run(owned.parameter, [&](Index place, Index number, Index length) {
+    const Index from = std::max(place, begin), to = std::min(place + length, end);
+    if (from < to) f(number + from - place, from - begin, to - from);
+  });
+}
+
 void Worker::for_each_gradient(const std::function<void(Index, const void*, Index)>& f) {
   states_.for_each_owned([&](const ModelStates::Owned& owned) {
-    const Index begin = owned.parameter.offset + owned.first, end = begin + owned.count;
-    layouts_[owned.unit].for_each_run(owned.parameter, [&](Index place, Index number, Index length) {
-      const Index from = std::max(place, begin), to = std::min(place + length, end);
-      if (from < to)
-        f(number + from - place, advance(owned.gradient, options_.precision, from - begin), to - from);
+    for_each_run(owned, [&](Index number, Index place, Index length) {
+      f(number, advance(owned.gradient, options_.precision, place), length);
     });
   });
+}
+
+std::string Worker::save(const CheckpointWriter& writer, Index steps) {
+  const CheckpointInfo info{.step = steps,
+                            .updates = updates_,
+                            .loss_scale = loss_scale_.value(),
+                            .good_steps = loss_scale_.good_steps(),
+                            .shape = options_.shape,
+                            .seed = options_.seed,
+                            .batch = options_.batch,
+                            .data = fmt::format("{}", fmt::join(options_.data, " ")),
+                            .layout = describe_layout(options_)};
+  // Without shards every data-parallel rank owns everything.
+  const bool writes = states_.stage() != ZeroStage::None || grid_.data.rank() == 0;
+  return writer.write(grid_.world, info, [&](StateKind kind, const CheckpointWriter::Emit& emit) {
+    states_.for_each_owned([&](const ModelStates::Owned& owned) {
+      if (writes && represents(*owned.parameter.spec))
+        for_each_run(owned, [&](Index number, Index place, Index length) {
+          emit(number, owned.state(kind) + place, length);
+        });
+    });
+  });
+}
+
+std::string Worker::first_failure() const {
+  const ncclComm_t world = grid_.world.communicator().get();
+  for (int tries = 0; tries < 50; ++tries) {
+    ncclResult_t state = ncclSuccess;
+    if (ncclCommGetAsyncError(world, &state) == ncclSuccess && state != ncclSuccess &&
+        state != ncclInProgress)
+      return ncclGetLastError(world);
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  }
+  return "";
+}
+
+bool Worker::any_rank(bool says) {
+  double count = says ? 1 : 0;
+  grid_.world.all_reduce(&count, 1);
+  return count > 0;
 }
 
 }  // namespace trainer

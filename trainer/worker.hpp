@@ -2,6 +2,7 @@
 #pragma once
 #include <memory>
 
+#include "checkpoint/checkpoint.hpp"
 #include "data/corpus.hpp"
 #include "options.hpp"
 #include "parallel/stage.hpp"
@@ -22,13 +23,23 @@ class Worker {
   };
 
   /// Collective. Blocks until all ranks of `world` have come; throws Error when they were asked for different
-  /// runs. Options and corpus must outlive it.
-  Worker(const Options& options, const Corpus& corpus, tutti::Communicator world);
+  /// runs. Options and corpus must outlive it. Goes on from `checkpoint` where one is given.
+  Worker(const Options& options, const Corpus& corpus, tutti::Communicator world,
+         const Checkpoint* checkpoint = nullptr);
 
   /// Trains on batch number `step`. Collective.
   StepResult step(Index step);
   /// Mean loss over the held-out text, at most `samples` of it. Collective.
   double held_out_loss(Index samples);
+
+  /// Writes weights and optimizer states after `steps` steps. Collective. Returns "" or what went wrong.
+  std::string save(const CheckpointWriter& writer, Index steps);
+  /// After a failure of communication: what went wrong with the job as a whole, where that is known within
+  /// half a second, else "". A rank that ends takes those with it that share a group with it, and they
+  /// others: this names the first.
+  std::string first_failure() const;
+  /// Whether any rank says so. Collective.
+  bool any_rank(bool says);
 
   const Grid& grid() const { return grid_; }
   Grid& grid() { return grid_; }
@@ -47,8 +58,10 @@ class Worker {
   MicroBatch batch(Index number_in_step, Index step) const;
   std::vector<UnitSpec> own_units() const;
   std::vector<std::unique_ptr<Chunk>> make_chunks();
-  /// Whether the parameter is this rank's copy of one that counts on another stage.
-  bool is_copy(const ParameterSpec& parameter) const;
+  /// Whether this rank, of those that own the parameter, is the one whose copy counts and is written.
+  bool represents(const ParameterSpec& parameter) const;
+  /// Calls f(number in the model, place in the piece, length) for the stretches of an owned piece.
+  void for_each_run(const ModelStates::Owned& owned, const std::function<void(Index, Index, Index)>& f) const;
   void sum_tied_gradients();
   void sum_norm_gradients();
   double gradient_norm();

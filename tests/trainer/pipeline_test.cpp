@@ -14,8 +14,8 @@ using Actions = std::vector<PipelineAction>;
 
 // What a schedule does when a forward pass through a chunk takes 1, a backward pass 2, and messages nothing.
 struct Outcome {
-  double end = 0;     // 0: the stages wait for each other for ever
-  double share = 0;   // of the time of all stages in which they are idle
+  double end = 0;                  // 0: the stages wait for each other for ever
+  double share = 0;                // of the time of all stages in which they are idle
   std::vector<Index> peak_stored;  // of each stage
 };
 
@@ -81,7 +81,8 @@ std::vector<std::pair<Index, int>> messages(const PipelineShape& shape, const Ac
   for (const PipelineAction& action : actions) {
     if (action.backward != backward) continue;
     // Named by the part of the model that makes them.
-    const int step = backward ? -1 : 1, stage = sends ? sender : (sender + step + shape.stages) % shape.stages;
+    const int step = backward ? -1 : 1,
+              stage = sends ? sender : (sender + step + shape.stages) % shape.stages;
     const int part = action.chunk * shape.stages + stage, maker = sends ? part : part - step;
     if (maker < 0 || maker >= parts || maker + step < 0 || maker + step >= parts) continue;
     result.emplace_back(action.micro_batch, maker);

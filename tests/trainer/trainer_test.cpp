@@ -65,12 +65,9 @@ TEST_CASE("the gradient of every parameter is the slope of the loss") {
   Products products(Type::Float32);
   TensorGroup alone;
   std::vector<UnitSpec> units = model_units(shape);
-  std::vector<UnitLayout> layouts;
-  for (const UnitSpec& unit : units) layouts.emplace_back(unit, TensorShard{});
-  std::vector<const UnitLayout*> places;
-  for (const UnitLayout& layout : layouts) places.push_back(&layout);
+  std::vector<UnitLayout> layouts = layouts_of(units, {});
   RankGroup one, other;
-  ModelStates states(memory, Type::Float32, places, {one, other}, ZeroStage::None, 1 << 20);
+  ModelStates states(memory, Type::Float32, layouts, {one, other}, ZeroStage::None, 1 << 20);
   states.start(3);
   // Start values far enough from the fixed ones that norms and biases matter.
   std::uint64_t number = 0;

@@ -128,7 +128,9 @@ class Job {
     while (read(signals_, &info, sizeof info) == sizeof info) {
       auto signal = static_cast<int>(info.ssi_signo);
       if (signal == SIGCHLD) continue;
-      for (auto& [pid, rank] : children_) kill(pid, signal);
+      // What a terminal sends goes to the whole foreground group: the ranks have it already.
+      if (info.ssi_code != SI_KERNEL)
+        for (auto& [pid, rank] : children_) kill(pid, signal);
       if (signal == SIGINT || signal == SIGTERM || signal == SIGHUP || signal == SIGQUIT)
         fail_with(128 + signal);
     }

@@ -18,7 +18,7 @@ const char* name_of(Activity activity);
 /// part; transfers run beside them, on streams.
 struct Span {
   Activity activity;
-  const char* of;           ///< the group of ranks that is waited for; else ""
+  const char* of;            ///< the group of ranks that is waited for; else ""
   Index micro_batch, chunk;  ///< -1 where there is none
   double begin, end;
 };

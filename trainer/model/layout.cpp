@@ -54,4 +54,10 @@ void UnitLayout::start_values(std::uint64_t seed, float* values) const {
   }
 }
 
+std::vector<UnitLayout> layouts_of(const std::vector<UnitSpec>& units, TensorShard shard) {
+  std::vector<UnitLayout> layouts;
+  for (const UnitSpec& unit : units) layouts.emplace_back(unit, shard);
+  return layouts;
+}
+
 }  // namespace trainer

@@ -44,4 +44,7 @@ class UnitLayout {
   Index count_ = 0;
 };
 
+/// `units` must outlive the layouts.
+std::vector<UnitLayout> layouts_of(const std::vector<UnitSpec>& units, TensorShard shard);
+
 }  // namespace trainer

@@ -51,6 +51,13 @@ class LossScale {
  public:
   explicit LossScale(bool dynamic) : dynamic_(dynamic), scale_(dynamic ? 65536.0F : 1.0F) {}
   float value() const { return scale_; }
+  Index good_steps() const { return good_steps_; }
+  /// Goes on where another run was; one without scaling had a scale of 1.
+  void resume(float scale, Index good_steps) {
+    if (!dynamic_ || scale == 1.0F) return;
+    scale_ = scale;
+    good_steps_ = good_steps;
+  }
   /// Whether the step's update is to be made.
   bool accept(bool finite) {
     if (!dynamic_) return true;

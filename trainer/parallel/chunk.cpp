@@ -31,57 +31,66 @@ ModelChunk::ModelChunk(const ModelShape& model, ChunkShape shape, std::span<cons
   if (shape.last) head_.emplace(layouts.back());
 }
 
-Array ModelChunk::forward(const Pass& pass, const MicroBatch& batch, Array x, float loss_scale,
-                          double& loss) {
-  Saved saved;
-  saved.blocks.resize(blocks_.size());
+Array ModelChunk::embed_and_run_blocks(const Pass& pass, const MicroBatch& batch, Array x,
+                                       std::vector<BlockState>& states) {
   if (embedding_) {
     const void* weights = states_.acquire(embedding_unit());
     x = embedding_->forward(pass, weights, batch.tokens);
     states_.release(embedding_unit());
   }
+  states.resize(blocks_.size());
   for (std::size_t i = 0; i < blocks_.size(); ++i) {
     const void* weights = states_.acquire(block_unit(i));
     if (i + 1 < blocks_.size() || head_) states_.prefetch(block_unit(i + 1));
-    x = blocks_[i].forward(pass, weights, std::move(x), saved.blocks[i]);
+    x = blocks_[i].forward(pass, weights, std::move(x), states[i]);
     states_.release(block_unit(i));
   }
-  if (head_) loss += head_forward(pass, batch, std::move(x), loss_scale, saved.head);
-  if (pass.training) saved_[batch.first_sample] = std::move(saved);
   return x;
 }
 
-double ModelChunk::head_forward(const Pass& pass, const MicroBatch& batch, Array input, float loss_scale,
-                                HeadState& state) {
+template <class F>
+auto ModelChunk::with_head(const Pass& pass, F f) {
   const void* weights = states_.acquire(head_unit());
   const void* output_weight = ties_within()
                                   ? advance(states_.acquire(embedding_unit()), pass.type(),
                                             layouts_.front()[embedding::Tokens].offset)
                                   : advance(weights, pass.type(), layouts_.back()[head::Weight].offset);
-  double loss =
-      head_->forward(pass, weights, output_weight, std::move(input), batch.targets, loss_scale, state);
+  auto result = f(weights, output_weight);
   if (ties_within()) states_.release(embedding_unit());
   states_.release(head_unit());
-  return loss;
+  return result;
+}
+
+Array ModelChunk::forward(const Pass& pass, const MicroBatch& batch, Array input, float loss_scale,
+                          double& loss) {
+  Saved saved;
+  Array x = embed_and_run_blocks(pass, batch, std::move(input), saved.blocks);
+  if (head_)
+    loss += with_head(pass, [&](const void* weights, const void* output_weight) {
+      return head_->forward(pass, weights, output_weight, std::move(x), batch.targets, loss_scale,
+                            saved.head);
+    });
+  if (pass.training) saved_[batch.first_sample] = std::move(saved);
+  return x;
+}
+
+Array ModelChunk::logits(const Pass& pass, const MicroBatch& batch) {
+  Saved saved;
+  saved.head.input = embed_and_run_blocks(pass, batch, {}, saved.blocks);
+  return with_head(pass, [&](const void* weights, const void* output_weight) {
+    return head_->logits(pass, weights, output_weight, saved.head);
+  });
 }
 
 Array ModelChunk::head_backward(const Pass& pass, HeadState& state, bool last) {
-  const void* weights = states_.acquire(head_unit());
   UnitGradient gradient = states_.gradient(head_unit());
-  const void* output_weight;
-  void* d_output_weight;
-  if (ties_within()) {
-    const Index table = layouts_.front()[embedding::Tokens].offset;
-    output_weight = advance(states_.acquire(embedding_unit()), pass.type(), table);
-    d_output_weight = advance(states_.gradient(embedding_unit()).data, pass.type(), table);
-  } else {
-    const Index own = layouts_.back()[head::Weight].offset;
-    output_weight = advance(weights, pass.type(), own);
-    d_output_weight = advance(gradient.data, pass.type(), own);
-  }
-  Array d_input = head_->backward(pass, weights, output_weight, gradient, d_output_weight, state);
-  if (ties_within()) states_.release(embedding_unit());
-  states_.release(head_unit());
+  void* d_output_weight = ties_within()
+                              ? advance(states_.gradient(embedding_unit()).data, pass.type(),
+                                        layouts_.front()[embedding::Tokens].offset)
+                              : advance(gradient.data, pass.type(), layouts_.back()[head::Weight].offset);
+  Array d_input = with_head(pass, [&](const void* weights, const void* output_weight) {
+    return head_->backward(pass, weights, output_weight, gradient, d_output_weight, state);
+  });
   if (!(last && ties_across(model_, shape_))) states_.done(head_unit(), last);
   return d_input;
 }

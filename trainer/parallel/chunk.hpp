@@ -68,6 +68,8 @@ class ModelChunk : public Chunk {
   Array forward(const Pass& pass, const MicroBatch& batch, Array input, float loss_scale,
                 double& loss) override;
   Array backward(const Pass& pass, const MicroBatch& batch, Array d_output, bool last) override;
+  /// Of the whole model in one chunk: logits of what follows each token, [tokens x local vocabulary].
+  Array logits(const Pass& pass, const MicroBatch& batch);
 
  private:
   struct Saved {
@@ -81,8 +83,11 @@ class ModelChunk : public Chunk {
   /// The head's weight is the embeddings' table in this chunk.
   bool ties_within() const { return model_.tied && shape_.first && shape_.last; }
 
-  double head_forward(const Pass& pass, const MicroBatch& batch, Array input, float loss_scale,
-                      HeadState& state);
+  Array embed_and_run_blocks(const Pass& pass, const MicroBatch& batch, Array input,
+                             std::vector<BlockState>& states);
+  /// Runs f(weights of the head, the matrix that makes logits) while both are here.
+  template <class F>
+  auto with_head(const Pass& pass, F f);
   Array head_backward(const Pass& pass, HeadState& state, bool last);
 
   const ModelShape& model_;

@@ -24,9 +24,9 @@ struct ModelStates::Bucket {
   Array whole_gradients;  // stages 2 and 3: of one micro-batch
 };
 
-ModelStates::ModelStates(Memory& memory, Type type, std::vector<const UnitLayout*> units, Groups groups,
+ModelStates::ModelStates(Memory& memory, Type type, std::span<const UnitLayout> units, Groups groups,
                          ZeroStage stage, Index bucket_bytes)
-    : memory_(memory), type_(type), units_(std::move(units)), groups_(groups), stage_(stage) {
+    : memory_(memory), type_(type), units_(units), groups_(groups), stage_(stage) {
   // Stage 3 gathers a bucket when one unit of it is used, so that a bucket is one unit there.
   if (stage == ZeroStage::Parameters) bucket_bytes = 0;
   for (std::size_t u = 0; u < units_.size(); ++u) {
@@ -34,7 +34,7 @@ ModelStates::ModelStates(Memory& memory, Type type, std::vector<const UnitLayout
       buckets_.emplace_back().first_unit = u;
     Bucket& bucket = buckets_.back();
     places_.push_back({buckets_.size() - 1, bucket.used});
-    bucket.used += units_[u]->count();
+    bucket.used += units_[u].count();
     ++bucket.unit_count;
   }
   const Index ranks = groups_.reduce.size(), rank = groups_.reduce.rank();
@@ -55,18 +55,32 @@ ModelStates::ModelStates(Memory& memory, Type type, std::vector<const UnitLayout
 
 ModelStates::~ModelStates() = default;
 
-void ModelStates::start(std::uint64_t seed) {
+void ModelStates::load(const Source& source) {
   for (Bucket& b : buckets_) {
     Array values(memory_, Use::Workspace, Type::Float32, b.count);
     values.fill_zero();
-    for (std::size_t u = b.first_unit; u < b.first_unit + b.unit_count; ++u)
-      units_[u]->start_values(seed, values.floats() + places_[u].offset);
+    auto fill = [&](StateKind kind) {
+      for (std::size_t u = b.first_unit; u < b.first_unit + b.unit_count; ++u)
+        source(kind, units_[u], values.floats() + places_[u].offset);
+    };
+    fill(StateKind::Weights);
     Index first = shards(ZeroStage::Parameters) ? b.own : 0;
     convert(Type::Float32, values.floats() + first, type_, b.parameters.data(), b.parameters.count());
     if (b.master) std::copy_n(values.floats() + b.own, b.master.count(), b.master.floats());
-    b.m.fill_zero();
-    b.v.fill_zero();
+    for (auto [kind, array] : {std::pair(StateKind::FirstMoments, &b.m), {StateKind::SecondMoments, &b.v}}) {
+      fill(kind);
+      std::copy_n(values.floats() + b.own, array->count(), array->floats());
+    }
   }
+}
+
+void ModelStates::start(std::uint64_t seed) {
+  load([&](StateKind kind, const UnitLayout& unit, float* values) {
+    if (kind == StateKind::Weights)
+      unit.start_values(seed, values);
+    else
+      std::fill_n(values, unit.count(), 0.0F);
+  });
 }
 
 void ModelStates::prefetch(std::size_t unit) {
@@ -158,7 +172,7 @@ void ModelStates::for_each_owned(const std::function<void(const Owned&)>& f) {
   for (Bucket& b : buckets_) {
     const Index first = b.own, end = b.own + b.m.count();
     for (std::size_t u = b.first_unit; u < b.first_unit + b.unit_count; ++u)
-      for (const LocalParameter& parameter : units_[u]->parameters()) {
+      for (const LocalParameter& parameter : units_[u].parameters()) {
         Index begin = std::max(first, places_[u].offset + parameter.offset);
         Index stop = std::min(end, places_[u].offset + parameter.offset + parameter.count());
         if (begin >= stop) continue;

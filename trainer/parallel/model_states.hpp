@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <deque>
 #include <functional>
+#include <span>
 #include <vector>
 
 #include "model/pass.hpp"
@@ -12,6 +13,10 @@ namespace trainer {
 
 /// How the model states are shared among data-parallel ranks; the stages of ZeRO (Rajbhandari et al. 2020).
 enum class ZeroStage : std::uint8_t { None, Optimizer, Gradients, Parameters };
+
+/// What a checkpoint keeps of a parameter: floats for AdamW.
+enum class StateKind : std::uint8_t { Weights, FirstMoments, SecondMoments };
+inline constexpr std::size_t kStateKindCount = 3;
 
 /// The parameters, gradients and optimizer states of the units on one rank, and their way between the
 /// data-parallel ranks.
@@ -35,15 +40,23 @@ class ModelStates {
     Index count;
     void* gradient;
     float *weights, *m, *v;
+
+    const float* state(StateKind kind) const {
+      return kind == StateKind::Weights ? weights : kind == StateKind::FirstMoments ? m : v;
+    }
   };
 
   /// `units` must outlive it. `bucket_bytes`: buckets close when they have as many bytes of gradients.
-  ModelStates(Memory& memory, Type type, std::vector<const UnitLayout*> units, Groups groups, ZeroStage stage,
+  ModelStates(Memory& memory, Type type, std::span<const UnitLayout> units, Groups groups, ZeroStage stage,
               Index bucket_bytes);
   ~ModelStates();
   ModelStates(const ModelStates&) = delete;
   ModelStates& operator=(const ModelStates&) = delete;
 
+  /// Fills in one state of all of a unit's parameters.
+  using Source = std::function<void(StateKind, const UnitLayout&, float* values)>;
+  /// Takes weights and optimizer states from `source`, which is asked for every unit.
+  void load(const Source& source);
   /// Weights as training starts with them; optimizer states zero.
   void start(std::uint64_t seed);
 
@@ -91,7 +104,7 @@ class ModelStates {
 
   Memory& memory_;
   Type type_;
-  std::vector<const UnitLayout*> units_;
+  std::span<const UnitLayout> units_;
   Groups groups_;
   ZeroStage stage_;
   std::vector<Place> places_;

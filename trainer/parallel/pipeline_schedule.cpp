@@ -20,8 +20,8 @@ std::string name_of(PipelineSchedule schedule) {
 }
 
 PipelineSchedule pipeline_schedule_from(const std::string& name) {
-  for (auto schedule : {PipelineSchedule::GPipe, PipelineSchedule::OneForwardOneBackward,
-                        PipelineSchedule::Interleaved})
+  for (auto schedule :
+       {PipelineSchedule::GPipe, PipelineSchedule::OneForwardOneBackward, PipelineSchedule::Interleaved})
     if (name_of(schedule) == name) return schedule;
   throw Error(fmt::format("--schedule {} is not known: choose gpipe, 1f1b or interleaved", name));
 }

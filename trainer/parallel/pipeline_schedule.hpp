@@ -9,10 +9,10 @@
 
 namespace trainer {
 
-/// GPipe (Huang et al. 2019): all forward passes, then all backward passes. OneForwardOneBackward (PipeDream's
-/// flushing form, Narayanan et al. 2021): as soon as a stage can, it alternates, so that at most as many
-/// micro-batches as there are stages are stored. Interleaved (same paper): that with several chunks of the
-/// model on each stage, which makes the bubble smaller by their number.
+/// GPipe (Huang et al. 2019): all forward passes, then all backward passes. OneForwardOneBackward
+/// (PipeDream's flushing form, Narayanan et al. 2021): as soon as a stage can, it alternates, so that at most
+/// as many micro-batches as there are stages are stored. Interleaved (same paper): that with several chunks
+/// of the model on each stage, which makes the bubble smaller by their number.
 enum class PipelineSchedule : std::uint8_t { GPipe, OneForwardOneBackward, Interleaved };
 std::string name_of(PipelineSchedule schedule);
 /// "gpipe", "1f1b" or "interleaved"; throws Error otherwise.

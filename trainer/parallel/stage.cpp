@@ -25,7 +25,8 @@ std::vector<double> Stage::evaluate(const Work& work) {
   return run(work, forward_actions(shape_, work.count), 1.0F);
 }
 
-std::vector<double> Stage::run(const Work& work, const std::vector<PipelineAction>& actions, float loss_scale) {
+std::vector<double> Stage::run(const Work& work, const std::vector<PipelineAction>& actions,
+                               float loss_scale) {
   Pass pass = work.pass(work.batch(0));
   expect_messages(actions, pass.own_tokens() * pass.shape.width);
   std::vector<double> losses(static_cast<std::size_t>(work.count));
@@ -54,11 +55,11 @@ void Stage::forward(const Work& work, const PipelineAction& action, float loss_s
   const MicroBatch batch = work.batch(action.micro_batch);
   const Pass pass = work.pass(batch);
   Array input = is_first(action.chunk) ? Array() : activations_in_->receive();
-  Array output = timeline_.during(
-      pass.training ? Activity::Forward : Activity::Evaluate, "", action.micro_batch, action.chunk, [&] {
-        return chunks_[static_cast<std::size_t>(action.chunk)]->forward(pass, batch, std::move(input),
-                                                                        loss_scale, loss);
-      });
+  Array output = timeline_.during(pass.training ? Activity::Forward : Activity::Evaluate, "",
+                                  action.micro_batch, action.chunk, [&] {
+                                    return chunks_[static_cast<std::size_t>(action.chunk)]->forward(
+                                        pass, batch, std::move(input), loss_scale, loss);
+                                  });
   if (!is_last(action.chunk)) activations_out_->send(std::move(output));
   if (pass.training) peak_stored_ = std::max(peak_stored_, ++stored_);
 }
@@ -68,8 +69,8 @@ void Stage::backward(const Work& work, const PipelineAction& action) {
   const Pass pass = work.pass(batch);
   Array d_output = is_last(action.chunk) ? Array() : gradients_in_->receive();
   Array d_input = timeline_.during(Activity::Backward, "", action.micro_batch, action.chunk, [&] {
-    return chunks_[static_cast<std::size_t>(action.chunk)]->backward(
-        pass, batch, std::move(d_output), action.micro_batch + 1 == work.count);
+    return chunks_[static_cast<std::size_t>(action.chunk)]->backward(pass, batch, std::move(d_output),
+                                                                     action.micro_batch + 1 == work.count);
   });
   if (!is_first(action.chunk)) gradients_out_->send(std::move(d_input));
   --stored_;

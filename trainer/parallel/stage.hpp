@@ -23,8 +23,8 @@ class Stage {
   Stage(const PipelineShape& shape, std::vector<std::unique_ptr<Chunk>> chunks, Grid& grid, Memory& memory,
         Type type, Timeline& timeline);
 
-  /// Forward and backward for all micro-batches. Returns for each the sum over its tokens of -log p(target) on
-  /// the last stage, 0 on the others. Collective over the pipeline's ranks.
+  /// Forward and backward for all micro-batches. Returns for each the sum over its tokens of -log p(target)
+  /// on the last stage, 0 on the others. Collective over the pipeline's ranks.
   std::vector<double> train(const Work& work, float loss_scale);
   /// Forward alone.
   std::vector<double> evaluate(const Work& work);

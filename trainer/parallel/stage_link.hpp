@@ -7,9 +7,9 @@
 
 namespace trainer {
 
-/// One rank's end of the way to or from a neighbouring pipeline stage. The group of the two and the stream are
-/// this way's alone, so that no message waits for one of another way. Messages arrive in the order in which
-/// they were sent.
+/// One rank's end of the way to or from a neighbouring pipeline stage. The group of the two and the stream
+/// are this way's alone, so that no message waits for one of another way. Messages arrive in the order in
+/// which they were sent.
 class StageLink {
  public:
   /// Both must outlive it; `group` has two ranks.

@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "app/progress.hpp"
+
+#include <fmt/format.h>
+
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+#include <nlohmann/json.hpp>
+
+namespace trainer {
+
+Progress::Progress(const Options& options, bool goes_on) : options_(options) {
+  if (options.metrics.empty()) return;
+  metrics_.open(options.metrics, goes_on ? std::ios::app : std::ios::trunc);
+  require_metrics();
+}
+
+void Progress::start(const Corpus& corpus, const Worker& worker, Index first_step) {
+  first_step_ = first_step;
+  fmt::print(
+      "{} parameters ({}), {}, {} training tokens\n"
+      "{}, {} samples a step; a token without its neighbours has {:.3f} nats\n",
+      parameter_count(worker.units()), describe(options_.shape), name_of(options_.precision), corpus.training_tokens(), describe_layout(options_), options_.batch,
+      corpus.unigram_entropy());
+  std::fflush(stdout);
+}
+
+void Progress::step(Index step, const Worker::StepResult& result) {
+  seconds_ += result.seconds;
+  const double left =
+      seconds_ / static_cast<double>(step + 1 - first_step_) * static_cast<double>(options_.steps - step - 1);
+  const double tokens_per_second =
+      static_cast<double>(options_.batch * options_.shape.context) / result.seconds;
+  fmt::print("step {:>5}/{}  {}  rate {:.2e}  {:>7.0f} tokens/s  waiting {:>3.0f} %{}  {:>4.0f} s left{}\n",
+             step + 1, options_.steps, learned(result), result.rate, tokens_per_second,
+             100 * result.blocked_seconds / result.seconds, bubble(result), left,
+             result.skipped ? "  skipped: gradients overflowed, loss scale halved" : "");
+  std::fflush(stdout);
+  write({{"step", step + 1},
+         {"loss", result.loss},
+         {"gradient_norm", result.gradient_norm},
+         {"rate", result.rate},
+         {"skipped", result.skipped},
+         {"seconds", result.seconds},
+         {"blocked_seconds", result.blocked_seconds},
+         {"bubble", result.bubble},
+         {"tokens_per_second", tokens_per_second}});
+}
+
+void Progress::held_out(Index step, double loss) {
+  fmt::print("held-out loss {:.4f}\n", loss);
+  std::fflush(stdout);
+  write({{"step", step + 1}, {"held_out_loss", loss}});
+}
+
+void Progress::saved(Index steps, const std::string& trouble) {
+  if (trouble.empty())
+    fmt::print("checkpoint of step {} in {}\n", steps, options_.checkpoint);
+  else
+    fmt::print(stderr, "tutti-train: no checkpoint of step {}: {}; training goes on, earlier ones stay\n", steps,
+               trouble);
+  std::fflush(stdout);
+}
+
+std::string Progress::learned(const Worker::StepResult& result) const {
+  if (options_.timed_block > 0) return "(waits in place of computing)";
+  return fmt::format("loss {:.4f}  norm {:.3f}", result.loss, result.gradient_norm);
+}
+
+std::string Progress::bubble(const Worker::StepResult& result) const {
+  const PipelineShape& pipeline = options_.grid.pipeline;
+  if (pipeline.stages == 1) return "";
+  return fmt::format("  bubble {:.1f} % (formula {:.1f})", 100 * result.bubble,
+                     100 * bubble_share(pipeline, options_.micro_batches()));
+}
+
+void Progress::require_metrics() const {
+  if (!metrics_)
+    throw Error(fmt::format("cannot write --metrics {}: {}", options_.metrics, std::strerror(errno)));
+}
+
+void Progress::write(const nlohmann::json& object) {
+  if (options_.metrics.empty()) return;
+  metrics_ << object.dump() << '\n' << std::flush;
+  require_metrics();
+}
+
+}  // namespace trainer
