@@ -64,7 +64,7 @@ Worker::Worker(const Options& options, const Corpus& corpus, tutti::Communicator
       layouts_(layouts_of(units_, tensor_.shard())),
       states_(memory_, options.precision, layouts_, {grid_.data, grid_.data_gather}, options.zero,
               options.bucket_bytes),
-      stage_(options.grid.pipeline, make_chunks(), grid_, memory_, options.precision, timeline_),
+      stage_(options.grid.pipeline, make_chunks(), grid_, memory_, timeline_),
       loss_scale_(options.precision == Type::Float16) {
   if (checkpoint == nullptr) {
     states_.start(options.seed);

@@ -117,7 +117,8 @@ void add_training_options(CLI::App& app, CommandLine& t) {
       ->group("Training");
   app.add_option("--metrics", o.metrics, "File to write: a JSON object a step, a line each")
       ->group("Results");
-  app.add_option("--checkpoint", o.checkpoint, "Folder to save weights and optimizer states in")->group("Checkpoints");
+  app.add_option("--checkpoint", o.checkpoint, "Folder to save weights and optimizer states in")
+      ->group("Checkpoints");
   app.add_option("--checkpoint-every", o.checkpoint_every,
                  "Steps between two checkpoints; there is one at the end and on Ctrl-C, too")
       ->capture_default_str()
@@ -126,7 +127,8 @@ void add_training_options(CLI::App& app, CommandLine& t) {
       ->capture_default_str()
       ->group("Checkpoints");
   app.add_flag("--resume", o.resume,
-               "Go on from the newest checkpoint of the folder, in this layout or any other; begin where there is none")
+               "Go on from the newest checkpoint of the folder, in this layout or any other; begin where "
+               "there is none")
       ->group("Checkpoints");
 }
 
@@ -142,7 +144,8 @@ void add_generate(CLI::App& app, CommandLine& line) {
   command->add_option("--top-k", o.top_k, "Choose among so many likeliest tokens; 0: among all")
       ->capture_default_str();
   command->add_option("--seed", o.seed, "Of the choices")->capture_default_str();
-  command->footer("Example:\n  tutti-train generate --checkpoint run --prompt \"Computers are\" --tokens 300");
+  command->footer(
+      "Example:\n  tutti-train generate --checkpoint run --prompt \"Computers are\" --tokens 300");
   command->callback([&] { line.generates = true; });
 }
 

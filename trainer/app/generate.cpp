@@ -34,7 +34,8 @@ class Model {
         products_(Type::Float32),
         states_(memory_, Type::Float32, layouts_, {group_, group_}, ZeroStage::None, 0),
         chunk_(shape_, chunk_shape(shape_, 1, 0), layouts_, 0, states_) {
-    states_.load([&](StateKind kind, const UnitLayout& unit, float* values) { checkpoint.read(kind, unit, values); });
+    states_.load(
+        [&](StateKind kind, const UnitLayout& unit, float* values) { checkpoint.read(kind, unit, values); });
   }
 
   // Logits of what follows the last of the tokens, of which no more than a context count.
@@ -47,7 +48,12 @@ class Model {
     shape.context = std::min((seen + kStep - 1) / kStep * kStep, shape_.context);
     MicroBatch batch{.first_sample = 0, .tokens = {tokens.end() - seen, tokens.end()}, .targets = {}};
     batch.tokens.resize(static_cast<std::size_t>(shape.context));
-    const Pass pass{.shape = shape, .memory = memory_, .products = products_, .tensor = alone_, .samples = 1, .training = false};
+    const Pass pass{.shape = shape,
+                    .memory = memory_,
+                    .products = products_,
+                    .tensor = alone_,
+                    .samples = 1,
+                    .training = false};
     const Array logits = chunk_.logits(pass, batch);
     const float* last = logits.floats() + (seen - 1) * shape.vocabulary;
     return {last, last + shape.vocabulary};

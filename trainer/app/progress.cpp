@@ -21,8 +21,8 @@ void Progress::start(const Corpus& corpus, const Worker& worker, Index first_ste
   fmt::print(
       "{} parameters ({}), {}, {} training tokens\n"
       "{}, {} samples a step; a token without its neighbours has {:.3f} nats\n",
-      parameter_count(worker.units()), describe(options_.shape), name_of(options_.precision), corpus.training_tokens(), describe_layout(options_), options_.batch,
-      corpus.unigram_entropy());
+      parameter_count(worker.units()), describe(options_.shape), name_of(options_.precision),
+      corpus.training_tokens(), describe_layout(options_), options_.batch, corpus.unigram_entropy());
   std::fflush(stdout);
 }
 
@@ -58,8 +58,8 @@ void Progress::saved(Index steps, const std::string& trouble) {
   if (trouble.empty())
     fmt::print("checkpoint of step {} in {}\n", steps, options_.checkpoint);
   else
-    fmt::print(stderr, "tutti-train: no checkpoint of step {}: {}; training goes on, earlier ones stay\n", steps,
-               trouble);
+    fmt::print(stderr, "tutti-train: no checkpoint of step {}: {}; training goes on, earlier ones stay\n",
+               steps, trouble);
   std::fflush(stdout);
 }
 

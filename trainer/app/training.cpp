@@ -38,14 +38,16 @@ std::unique_ptr<Checkpoint> checkpoint_of(const Options& options) {
   if (options.checkpoint.empty() || list_checkpoints(options.checkpoint).empty()) return nullptr;
   auto checkpoint = std::make_unique<Checkpoint>(options.checkpoint);
   if (!options.resume)
-    throw Error(fmt::format("--checkpoint {} has a checkpoint of step {}: go on from it with --resume, or choose "
-                            "another folder",
-                            options.checkpoint, checkpoint->info().step));
+    throw Error(
+        fmt::format("--checkpoint {} has a checkpoint of step {}: go on from it with --resume, or choose "
+                    "another folder",
+                    options.checkpoint, checkpoint->info().step));
   ModelShape found = checkpoint->info().shape;
   found.dropout = options.shape.dropout;
   if (found != options.shape)
-    throw Error(fmt::format("{} has a model of {}, but this run is asked for {}: give the same model's options",
-                            checkpoint->path().string(), describe(found), describe(options.shape)));
+    throw Error(
+        fmt::format("{} has a model of {}, but this run is asked for {}: give the same model's options",
+                    checkpoint->path().string(), describe(found), describe(options.shape)));
   return checkpoint;
 }
 
@@ -68,8 +70,7 @@ int train(const Options& options, Worker& worker, Index first_step, Progress* pr
     }
     if (stops) {
       if (progress)
-        fmt::print("stopped after step {} by {}\n", steps,
-                   stop_signal == SIGTERM ? "SIGTERM" : "Ctrl-C");
+        fmt::print("stopped after step {} by {}\n", steps, stop_signal == SIGTERM ? "SIGTERM" : "Ctrl-C");
       return 128 + (stop_signal == SIGTERM ? SIGTERM : SIGINT);
     }
   }
@@ -89,7 +90,8 @@ int train(const Options& options, const Corpus& corpus, tutti::Communicator worl
   if (world.rank() == 0) progress.emplace(options, checkpoint != nullptr);
   Worker worker(options, corpus, std::move(world), checkpoint.get());
   if (progress) progress->start(corpus, worker, first_step);
-  if (progress && checkpoint) fmt::print("going on from {}, written by {}\n", checkpoint->path().string(), checkpoint->info().layout);
+  if (progress && checkpoint)
+    fmt::print("going on from {}, written by {}\n", checkpoint->path().string(), checkpoint->info().layout);
 
   try {
     return train(options, worker, first_step, progress ? &*progress : nullptr);

@@ -45,7 +45,8 @@ std::string system_error(const char* what, const fs::path& path) {
 // An open file. Failures throw Error.
 class File {
  public:
-  File(const fs::path& path, int flags) : path_(path), descriptor_(open(path.c_str(), flags | O_CLOEXEC, 0644)) {
+  File(const fs::path& path, int flags)
+      : path_(path), descriptor_(open(path.c_str(), flags | O_CLOEXEC, 0644)) {
     if (descriptor_ < 0) throw Error(system_error("open", path));
   }
   ~File() { close(descriptor_); }
@@ -158,8 +159,8 @@ Checkpoint::Checkpoint(const fs::path& path) : path_(path) {
   if (!fs::exists(path_ / kDescription)) {
     std::vector<fs::path> found = list_checkpoints(path);
     if (found.empty())
-      throw Error(fmt::format("there is no checkpoint in {}: it has neither a {} nor folders {}N", path.string(),
-                              kDescription, kPrefix));
+      throw Error(fmt::format("there is no checkpoint in {}: it has neither a {} nor folders {}N",
+                              path.string(), kDescription, kPrefix));
     path_ = found.back();
   }
   Index elements = 0;
@@ -168,7 +169,8 @@ Checkpoint::Checkpoint(const fs::path& path) : path_(path) {
     if (!stream) throw Error(std::strerror(errno));
     nlohmann::json json = nlohmann::json::parse(stream);
     if (json.at("format") != kFormat)
-      throw Error(fmt::format("its format is {}, but this program reads {}", json.at("format").dump(), kFormat));
+      throw Error(
+          fmt::format("its format is {}, but this program reads {}", json.at("format").dump(), kFormat));
     info_ = from_json(json);
     elements = json.at("elements");
   } catch (const std::exception& error) {
@@ -176,7 +178,8 @@ Checkpoint::Checkpoint(const fs::path& path) : path_(path) {
   }
   if (elements != parameter_count(model_units(info_.shape)))
     throw Error(fmt::format("{} contradicts itself: a model of this shape has {} parameters, not {}",
-                            (path_ / kDescription).string(), parameter_count(model_units(info_.shape)), elements));
+                            (path_ / kDescription).string(), parameter_count(model_units(info_.shape)),
+                            elements));
   bytes_ = static_cast<std::size_t>(elements) * sizeof(float);
   for (StateKind kind : kKinds) map(kind);
 }
@@ -207,7 +210,8 @@ void Checkpoint::read(StateKind kind, const UnitLayout& layout, float* values) c
     });
 }
 
-std::string CheckpointWriter::write(RankGroup& world, const CheckpointInfo& info, const States& states) const {
+std::string CheckpointWriter::write(RankGroup& world, const CheckpointInfo& info,
+                                    const States& states) const {
   const fs::path path = folder_ / fmt::format("{}{:08}", kPrefix, info.step);
   fs::path unfinished = path;
   unfinished += kUnfinished;

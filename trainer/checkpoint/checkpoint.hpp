@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// The room of what outlives a run. A checkpoint is a folder with one array of floats for each of weights, first
-// and second moments, every element at its number in the whole model, so that any layout reads what any other
-// wrote:
+// The room of what outlives a run. A checkpoint is a folder with one array of floats for each of weights,
+// first and second moments, every element at its number in the whole model, so that any layout reads what any
+// other wrote:
 //
 //   DIR/step-00000100/weights  first-moments  second-moments  checkpoint.json
 //
@@ -28,7 +28,7 @@ struct CheckpointInfo {
   ModelShape shape;
   std::uint64_t seed = 0;
   Index batch = 0;
-  std::string data;    ///< of the run that wrote it, and its layout: for people
+  std::string data;  ///< of the run that wrote it, and its layout: for people
   std::string layout;
 };
 

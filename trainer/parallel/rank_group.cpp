@@ -39,14 +39,21 @@ double Traffic::sent() const {
   return sum;
 }
 
-Event Stream::record() {
+Event Stream::record(const Bell& bell) {
+  struct Mark {
+    Event event;
+    Bell bell;
+  };
   auto done = std::make_shared<std::atomic<bool>>(false);
-  // The callback owns a reference of its own: whoever waits may have given up by then.
-  auto* held = new Event(done);
+  // The callback owns references of its own: whoever waits may have given up by then.
+  auto* held = new Mark{done, bell};
   auto mark = [](void* argument) {
-    std::unique_ptr<Event> event(static_cast<Event*>(argument));
-    (*event)->store(true);
-    (*event)->notify_all();
+    std::unique_ptr<Mark> own(static_cast<Mark*>(argument));
+    own->event->store(true);
+    own->event->notify_all();
+    if (!own->bell) return;
+    own->bell->fetch_add(1);
+    own->bell->notify_all();
   };
   ncclResult_t result = tuttiStreamAddCallback(stream_.get(), mark, held);
   if (result != ncclSuccess) delete held;

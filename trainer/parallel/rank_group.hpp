@@ -38,12 +38,15 @@ struct Traffic {
 /// Something queued on a Stream.
 using Event = std::shared_ptr<std::atomic<bool>>;
 
+/// Counts events, for who waits for any of several streams.
+using Bell = std::shared_ptr<std::atomic<std::uint64_t>>;
+
 /// A host stream whose queued work can be waited for in part.
 class Stream {
  public:
   cudaStream_t get() const { return stream_.get(); }
-  /// Done when all that was queued before is.
-  Event record();
+  /// Done when all that was queued before is; rings the bell then, if there is one.
+  Event record(const Bell& bell = nullptr);
   /// Blocks; throws tutti::Exception when something on the stream failed.
   void wait(const Event& event);
   void synchronize() { stream_.synchronize(); }

@@ -6,10 +6,10 @@
 namespace trainer {
 
 Stage::Stage(const PipelineShape& shape, std::vector<std::unique_ptr<Chunk>> chunks, Grid& grid,
-             Memory& memory, Type type, Timeline& timeline)
+             Memory& memory, Timeline& timeline)
     : shape_(shape), stage_(grid.pipeline.rank()), chunks_(std::move(chunks)), timeline_(timeline) {
-  auto link = [&](std::optional<StageLink>& place, RankGroup& pair) {
-    if (pair.size() == 2) place.emplace(pair, memory, type);
+  auto link = [&](std::optional<Link>& place, RankGroup& pair) {
+    if (pair.size() == 2) place.emplace(pair, memory);
   };
   link(activations_in_, grid.activations_in);
   link(activations_out_, grid.activations_out);
@@ -28,7 +28,7 @@ std::vector<double> Stage::evaluate(const Work& work) {
 std::vector<double> Stage::run(const Work& work, const std::vector<PipelineAction>& actions,
                                float loss_scale) {
   Pass pass = work.pass(work.batch(0));
-  expect_messages(actions, pass.own_tokens() * pass.shape.width);
+  expect_messages(actions, {pass.type(), pass.own_tokens() * pass.shape.width});
   std::vector<double> losses(static_cast<std::size_t>(work.count));
   for (const PipelineAction& action : actions)
     if (action.backward)
@@ -40,15 +40,16 @@ std::vector<double> Stage::run(const Work& work, const std::vector<PipelineActio
   return losses;
 }
 
-void Stage::expect_messages(const std::vector<PipelineAction>& actions, Index count) {
-  auto messages = [&](bool backward, auto comes_from_here) {
-    return std::count_if(actions.begin(), actions.end(), [&](const PipelineAction& action) {
-      return action.backward == backward && !comes_from_here(action.chunk);
+void Stage::expect_messages(const std::vector<PipelineAction>& actions, Link::MessageShape shape) {
+  auto expect = [&](std::optional<Link>& link, bool backward, auto starts_here) {
+    if (!link) return;
+    const auto messages = std::count_if(actions.begin(), actions.end(), [&](const PipelineAction& action) {
+      return action.backward == backward && !starts_here(action.chunk);
     });
+    link->expect(std::vector(static_cast<std::size_t>(messages), shape));
   };
-  if (activations_in_)
-    activations_in_->expect(messages(false, [&](int chunk) { return is_first(chunk); }), count);
-  if (gradients_in_) gradients_in_->expect(messages(true, [&](int chunk) { return is_last(chunk); }), count);
+  expect(activations_in_, false, [&](int chunk) { return is_first(chunk); });
+  expect(gradients_in_, true, [&](int chunk) { return is_last(chunk); });
 }
 
 void Stage::forward(const Work& work, const PipelineAction& action, float loss_scale, double& loss) {

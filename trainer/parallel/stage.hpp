@@ -4,7 +4,7 @@
 
 #include "parallel/chunk.hpp"
 #include "parallel/grid.hpp"
-#include "parallel/stage_link.hpp"
+#include "parallel/link.hpp"
 
 namespace trainer {
 
@@ -21,7 +21,7 @@ class Stage {
 
   /// All but `chunks` must outlive it.
   Stage(const PipelineShape& shape, std::vector<std::unique_ptr<Chunk>> chunks, Grid& grid, Memory& memory,
-        Type type, Timeline& timeline);
+        Timeline& timeline);
 
   /// Forward and backward for all micro-batches. Returns for each the sum over its tokens of -log p(target)
   /// on the last stage, 0 on the others. Collective over the pipeline's ranks.
@@ -35,7 +35,7 @@ class Stage {
  private:
   bool is_first(int chunk) const { return stage_ == 0 && chunk == 0; }
   bool is_last(int chunk) const { return stage_ == shape_.stages - 1 && chunk == shape_.chunks - 1; }
-  void expect_messages(const std::vector<PipelineAction>& actions, Index count);
+  void expect_messages(const std::vector<PipelineAction>& actions, Link::MessageShape shape);
   void forward(const Work& work, const PipelineAction& action, float loss_scale, double& loss);
   void backward(const Work& work, const PipelineAction& action);
   std::vector<double> run(const Work& work, const std::vector<PipelineAction>& actions, float loss_scale);
@@ -44,7 +44,7 @@ class Stage {
   int stage_;
   std::vector<std::unique_ptr<Chunk>> chunks_;
   Timeline& timeline_;
-  std::optional<StageLink> activations_in_, activations_out_, gradients_in_, gradients_out_;
+  std::optional<Link> activations_in_, activations_out_, gradients_in_, gradients_out_;
   Index stored_ = 0, peak_stored_ = 0;
 };
 
