@@ -39,18 +39,38 @@ void check_learning(const LearningOptions& o) {
 
 namespace {
 
-void check_grid(const GridShape& grid, int ranks) {
+void check_grid(const Options& o, int ranks) {
+  const GridShape& grid = o.grid;
   const PipelineShape& pipeline = grid.pipeline;
   constexpr int kMostRanks = 1024;  // along an axis
   for (auto [name, value] : {std::pair("--dp", grid.data), std::pair("--tp", grid.tensor),
                              std::pair("--pp", pipeline.stages), std::pair("--chunks", pipeline.chunks)})
     if (value < 1 || value > kMostRanks)
       throw Error(fmt::format("{} is {}, but must lie between 1 and {}", name, value, kMostRanks));
-  if (grid.ranks() != ranks)
+  if (o.servers > kMostRanks)
+    throw Error(fmt::format("--servers is {}, but must lie between 1 and {}", o.servers, kMostRanks));
+  if (o.ranks() != ranks)
+    throw Error(fmt::format(
+        "--dp {} x --tp {} x --pp {}{} makes {} ranks, but this job has {}: change one of them, or "
+        "start `tutti run -n {}`",
+        grid.data, grid.tensor, pipeline.stages,
+        o.servers > 0 ? fmt::format(" and --servers {}", o.servers) : "", o.ranks(), ranks, o.ranks()));
+}
+
+void check_servers(const Options& o) {
+  const bool serves = o.server_mode != ServerMode::None;
+  if (serves ? o.servers < 1 : o.servers != 0)
+    throw Error(serves ? fmt::format("--ps needs --servers of at least 1, but it is {}", o.servers)
+                       : fmt::format("--servers {} needs --ps sync or async", o.servers));
+  if (!serves) return;
+  if (o.grid.tensor > 1 || o.grid.pipeline.stages > 1 || o.zero != ZeroStage::None)
     throw Error(
-        fmt::format("--dp {} x --tp {} x --pp {} makes {} ranks, but this job has {}: change one of them, or "
-                    "start `tutti run -n {}`",
-                    grid.data, grid.tensor, pipeline.stages, grid.ranks(), ranks, grid.ranks()));
+        "--ps is another way of data parallelism, with whole models on its workers: leave out --tp, --pp and "
+        "--zero");
+  if (o.precision == Type::Float16)
+    throw Error("--ps does not scale losses: choose --precision fp32 or bf16");
+  if (o.timed_block > 0)
+    throw Error("--compute timed has no updates for --ps to make: leave out one of the two");
 }
 
 void check_pipeline(const Options& o) {
@@ -95,7 +115,8 @@ void check_checkpoints(const Options& o) {
 
 void check(const Options& o, int ranks) {
   check_model(o.shape);
-  check_grid(o.grid, ranks);
+  check_servers(o);
+  check_grid(o, ranks);
   require_divisible("--heads", o.shape.heads, "--tp", o.grid.tensor);
   require_divisible("the vocabulary of", o.shape.vocabulary, "--tp", o.grid.tensor);
   if (o.steps < 0) throw Error(fmt::format("--steps is {}, but must be at least 0", o.steps));
@@ -138,6 +159,10 @@ std::string describe_layout(const Options& o) {
   if (pipeline.stages > 1) text += ")";
   if (o.sequence_parallel) text += ", sequence parallelism";
   if (o.zero != ZeroStage::None) text += fmt::format(", ZeRO stage {}", static_cast<int>(o.zero));
+  if (o.server_mode != ServerMode::None)
+    text += fmt::format(", {} {} parameter server{}", o.servers,
+                        o.server_mode == ServerMode::Synchronous ? "synchronous" : "asynchronous",
+                        o.servers > 1 ? "s" : "");
   if (o.recompute) text += ", recomputation";
   return text;
 }
@@ -148,16 +173,17 @@ std::string agreement(const Options& o) {
   return fmt::format(
       "data {} held-out {} layers {} width {} heads {} context {} tied {} dropout {} precision {} seed {} dp "
       "{} tp {} pp {} schedule {} chunks {} "
-      "compute {} sequence-parallel {} zero {} bucket {} recompute {} steps {} batch {} micro-batch {} rate "
+      "ps {} servers {} compute {} sequence-parallel {} zero {} bucket {} recompute {} steps {} batch {} "
+      "micro-batch {} rate "
       "{} {} "
       "warm-up {} "
       "beta {} {} decay {} clip {} evaluate {} checkpoint {} every {}",
       fmt::join(o.data, ","), o.held_out, s.layers, s.width, s.heads, s.context, s.tied, s.dropout,
       name_of(o.precision), o.seed, o.grid.data, o.grid.tensor, o.grid.pipeline.stages,
-      name_of(o.grid.pipeline.schedule), o.grid.pipeline.chunks, o.timed_block, o.sequence_parallel,
-      static_cast<int>(o.zero), o.bucket_bytes, o.recompute, o.steps, o.batch, o.micro_batch, l.rate,
-      l.least_rate, l.warm_up, l.beta1, l.beta2, l.decay, l.clip, o.evaluate_every, o.checkpoint,
-      o.checkpoint_every);
+      name_of(o.grid.pipeline.schedule), o.grid.pipeline.chunks, static_cast<int>(o.server_mode), o.servers,
+      o.timed_block, o.sequence_parallel, static_cast<int>(o.zero), o.bucket_bytes, o.recompute, o.steps,
+      o.batch, o.micro_batch, l.rate, l.least_rate, l.warm_up, l.beta1, l.beta2, l.decay, l.clip,
+      o.evaluate_every, o.checkpoint, o.checkpoint_every);
 }
 
 }  // namespace trainer

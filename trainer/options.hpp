@@ -7,6 +7,7 @@
 #include "optimizer/learning.hpp"
 #include "parallel/grid.hpp"
 #include "parallel/model_states.hpp"
+#include "parallel/parameter_server.hpp"
 
 namespace trainer {
 
@@ -20,6 +21,8 @@ struct Options {
   std::uint64_t seed = 1;
 
   GridShape grid;
+  ServerMode server_mode = ServerMode::None;
+  int servers = 0;  ///< ranks beside those of the grid
   bool sequence_parallel = false;
   ZeroStage zero = ZeroStage::None;
   Index bucket_bytes = 4 << 20;
@@ -38,6 +41,7 @@ struct Options {
   int keep = 2;  ///< newest checkpoints
   bool resume = false;
 
+  int ranks() const { return grid.ranks() + servers; }
   Index samples_per_rank() const { return batch / grid.data; }
   Index samples_at_once() const { return micro_batch == 0 ? samples_per_rank() : micro_batch; }
   Index micro_batches() const { return samples_per_rank() / samples_at_once(); }

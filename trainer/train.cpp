@@ -24,7 +24,7 @@ int run(const CommandLine& line) {
   if (options.threads && world.size() > 1)
     throw Error(
         "--threads runs all ranks in one process, but this job has several: leave out one of the two");
-  check(options, options.threads ? options.grid.ranks() : world.size());
+  check(options, options.threads ? options.ranks() : world.size());
   const Corpus corpus(read_text(options.data), options.shape.context, options.held_out);
   stop_on_signals();
   return options.threads ? train_in_threads(options, corpus) : train(options, corpus, world.communicator());

@@ -7,7 +7,6 @@
 #include <algorithm>
 #include <cmath>
 #include <numeric>
-#include <thread>
 
 #include "parallel/timed_chunk.hpp"
 
@@ -15,29 +14,10 @@ namespace trainer {
 
 namespace {
 
-// Ranks that were asked for different runs would send each other arrays of different sizes, or worse, of
-// equal ones.
-void require_agreement(std::string mine, RankGroup& world) {
-  constexpr std::size_t kLength = 4096;
-  mine.resize(kLength, '\0');
-  std::string all(kLength * static_cast<std::size_t>(world.size()), '\0');
-  if (world.size() > 1)
-    tutti::check(
-        ncclAllGather(mine.data(), all.data(), kLength, ncclChar, world.communicator().get(), nullptr));
-  for (int r = 0; r < world.size(); ++r) {
-    std::string theirs = all.substr(static_cast<std::size_t>(r) * kLength, kLength);
-    if (world.size() > 1 && theirs != mine)
-      throw Error(fmt::format("ranks were started with different options: rank {}: {}\nrank {}: {}",
-                              world.rank(), mine.c_str(), r, theirs.c_str()));
-  }
-}
-
 Grid make_grid(const Options& options, const Corpus& corpus, const Checkpoint* checkpoint,
                tutti::Communicator communicator, Timeline& timeline) {
   RankGroup world(std::move(communicator), "world", &timeline);
-  require_agreement(fmt::format("{} tokens {} resumed at {}", agreement(options), corpus.training_tokens(),
-                                checkpoint == nullptr ? 0 : checkpoint->info().step),
-                    world);
+  require_agreement(options, corpus, checkpoint, world);
   timeline.start();
   return {options.grid, std::move(world), timeline};
 }
@@ -51,8 +31,48 @@ std::vector<ChunkShape> make_chunk_shapes(const ModelShape& model, const Pipelin
 
 }  // namespace
 
+// Ranks that were asked for different runs would send each other arrays of different sizes, or worse, of
+// equal ones.
+void require_agreement(const Options& options, const Corpus& corpus, const Checkpoint* checkpoint,
+                       RankGroup& world) {
+  constexpr std::size_t kLength = 4096;
+  std::string mine = fmt::format("{} tokens {} resumed at {}", agreement(options), corpus.training_tokens(),
+                                 checkpoint == nullptr ? 0 : checkpoint->info().step);
+  mine.resize(kLength, '\0');
+  std::string all(kLength * static_cast<std::size_t>(world.size()), '\0');
+  if (world.size() > 1)
+    tutti::check(
+        ncclAllGather(mine.data(), all.data(), kLength, ncclChar, world.communicator().get(), nullptr));
+  for (int r = 0; r < world.size(); ++r) {
+    std::string theirs = all.substr(static_cast<std::size_t>(r) * kLength, kLength);
+    if (world.size() > 1 && theirs != mine)
+      throw Error(fmt::format("ranks were started with different options: rank {}: {}\nrank {}: {}",
+                              world.rank(), mine.c_str(), r, theirs.c_str()));
+  }
+}
+
+CheckpointInfo checkpoint_info(const Options& options, Index steps, Index updates) {
+  return {.step = steps,
+          .updates = updates,
+          .shape = options.shape,
+          .seed = options.seed,
+          .batch = options.batch,
+          .data = fmt::format("{}", fmt::join(options.data, " ")),
+          .layout = describe_layout(options)};
+}
+
 Worker::Worker(const Options& options, const Corpus& corpus, tutti::Communicator world,
                const Checkpoint* checkpoint)
+    : Worker(options, corpus, std::move(world), checkpoint, nullptr) {}
+
+Worker::Worker(const Options& options, const Corpus& corpus, ServedWorld& served,
+               const Checkpoint* checkpoint)
+    : Worker(options, corpus, std::move(served.own), checkpoint, &served) {
+  served.watch(timeline_);
+}
+
+Worker::Worker(const Options& options, const Corpus& corpus, tutti::Communicator world,
+               const Checkpoint* checkpoint, ServedWorld* served)
     : options_(options),
       corpus_(corpus),
       products_(options.precision),
@@ -63,15 +83,17 @@ Worker::Worker(const Options& options, const Corpus& corpus, tutti::Communicator
       units_(own_units()),
       layouts_(layouts_of(units_, tensor_.shard())),
       states_(memory_, options.precision, layouts_, {grid_.data, grid_.data_gather}, options.zero,
-              options.bucket_bytes),
+              options.bucket_bytes, options.servers),
       stage_(options.grid.pipeline, make_chunks(), grid_, memory_, timeline_),
+      servers_(served == nullptr ? nullptr
+                                 : std::make_unique<ServerClient>(*served, options.server_mode, states_,
+                                                                  memory_, options.precision)),
       loss_scale_(options.precision == Type::Float16) {
   if (checkpoint == nullptr) {
     states_.start(options.seed);
     return;
   }
-  states_.load(
-      [&](StateKind kind, const UnitLayout& unit, float* values) { checkpoint->read(kind, unit, values); });
+  states_.load(checkpoint->source());
   const CheckpointInfo& info = checkpoint->info();
   updates_ = info.updates;
   loss_scale_.resume(info.loss_scale, info.good_steps);
@@ -132,9 +154,11 @@ MicroBatch Worker::batch(Index number_in_step, Index step) const {
 
 Worker::StepResult Worker::step(Index step) {
   const double start = timeline_.now(), waited_before = timeline_.seconds(Activity::Wait);
-  // Each token's share of the mean over the whole batch, so that sums over ranks and micro-batches are the
-  // gradient.
-  const double share = 1.0 / static_cast<double>(options_.batch * options_.shape.context);
+  // An asynchronous update takes the gradient of one worker's samples, any other that of the whole batch.
+  const bool alone = options_.server_mode == ServerMode::Asynchronous;
+  const Index samples = alone ? options_.samples_per_rank() : options_.batch;
+  // Each token's share of the mean, so that sums over ranks and micro-batches are the gradient.
+  const double share = 1.0 / static_cast<double>(samples * options_.shape.context);
   const float scale = static_cast<float>(share) * loss_scale_.value();
   const Index first = grid_.data.rank() * options_.samples_per_rank();
   const Stage::Work work{
@@ -155,14 +179,32 @@ Worker::StepResult Worker::step(Index step) {
   StepResult result{};
   result.bubble = 1 - loss_and_computing[1] / (grid_.pipeline.size() * (timeline_.now() - start));
   double loss = loss_and_computing[0];
-  grid_.data.all_reduce(&loss, 1);
+  if (!alone) grid_.data.all_reduce(&loss, 1);
   result.loss = loss * share;
+  result.rate = learning_rate(options_.learning, step, options_.steps);
+  if (servers_) {
+    const ServerClient::Reply reply = servers_->exchange();
+    result.gradient_norm = reply.gradient_norm;
+    result.staleness = reply.staleness;
+    ++updates_;
+  } else {
+    finish_step(step, result);
+  }
+  result.seconds = timeline_.now() - start;
+  result.blocked_seconds = timeline_.seconds(Activity::Wait) - waited_before;
+  return result;
+}
 
+void Worker::finish() {
+  if (servers_ && options_.server_mode == ServerMode::Asynchronous) servers_->finish();
+}
+
+// Brings the gradients together and updates what this rank owns.
+void Worker::finish_step(Index step, StepResult& result) {
   sum_tied_gradients();
   states_.wait_for_gradients();
   sum_norm_gradients();
   result.gradient_norm = gradient_norm() / static_cast<double>(loss_scale_.value());
-  result.rate = learning_rate(options_.learning, step, options_.steps);
   const bool finite = std::isfinite(result.gradient_norm);
   if (!finite && options_.precision != Type::Float16)
     throw Error(
@@ -173,25 +215,11 @@ Worker::StepResult Worker::step(Index step) {
   result.skipped = !loss_scale_.accept(finite);
   if (result.skipped) {
     states_.forget_gradients();
-  } else {
-    const auto norm = static_cast<float>(result.gradient_norm);
-    const float clip = options_.learning.clip;
-    update(result.rate, unscale * (clip > 0 && norm > clip ? clip / norm : 1.0F));
+    return;
   }
-  result.seconds = timeline_.now() - start;
-  result.blocked_seconds = timeline_.seconds(Activity::Wait) - waited_before;
-  return result;
-}
-
-void Worker::update(float rate, float gradient_factor) {
+  const float factor = unscale * clip_factor(options_.learning, result.gradient_norm);
   timeline_.during(Activity::Update, [&] {
-    const AdamW how = adamw_of(options_.learning, rate, updates_, gradient_factor);
-    if (options_.timed_block == 0)
-      states_.for_each_owned([&](const ModelStates::Owned& owned) {
-        AdamW with_decay = how;
-        if (!owned.parameter.spec->decays) with_decay.decay = 0;
-        adamw(options_.precision, with_decay, owned.gradient, owned.weights, owned.m, owned.v, owned.count);
-      });
+    if (options_.timed_block == 0) states_.update(adamw_of(options_.learning, result.rate, updates_, factor));
     states_.publish();
   });
   ++updates_;
@@ -263,61 +291,23 @@ double Worker::held_out_loss(Index samples) {
   return loss / static_cast<double>(samples * context);
 }
 
-void Worker::for_each_run(const ModelStates::Owned& owned,
-                          const std::function<void(Index, Index, Index)>& f) const {
-  const Index begin = owned.parameter.offset + owned.first, end = begin + owned.count;
-  layouts_[owned.unit].for_each_run(owned.parameter, [&](Index place, Index number, Index length) {
-    const Index from = std::max(place, begin), to = std::min(place + length, end);
-    if (from < to) f(number + from - place, from - begin, to - from);
-  });
-}
-
 void Worker::for_each_gradient(const std::function<void(Index, const void*, Index)>& f) {
-  states_.for_each_owned([&](const ModelStates::Owned& owned) {
-    for_each_run(owned, [&](Index number, Index place, Index length) {
-      f(number, advance(owned.gradient, options_.precision, place), length);
-    });
+  states_.for_each_owned_run([&](const ModelStates::Owned& owned, Index number, Index place, Index length) {
+    f(number, advance(owned.gradient, options_.precision, place), length);
   });
 }
 
-std::string Worker::save(const CheckpointWriter& writer, Index steps) {
-  const CheckpointInfo info{.step = steps,
-                            .updates = updates_,
-                            .loss_scale = loss_scale_.value(),
-                            .good_steps = loss_scale_.good_steps(),
-                            .shape = options_.shape,
-                            .seed = options_.seed,
-                            .batch = options_.batch,
-                            .data = fmt::format("{}", fmt::join(options_.data, " ")),
-                            .layout = describe_layout(options_)};
+std::string Worker::save(const CheckpointWriter& writer, RankGroup& job, Index steps) {
+  CheckpointInfo info = checkpoint_info(options_, steps, updates_);
+  info.loss_scale = loss_scale_.value();
+  info.good_steps = loss_scale_.good_steps();
   // Without shards every data-parallel rank owns everything.
   const bool writes = states_.stage() != ZeroStage::None || grid_.data.rank() == 0;
-  return writer.write(grid_.world, info, [&](StateKind kind, const CheckpointWriter::Emit& emit) {
-    states_.for_each_owned([&](const ModelStates::Owned& owned) {
-      if (writes && represents(*owned.parameter.spec))
-        for_each_run(owned, [&](Index number, Index place, Index length) {
-          emit(number, owned.state(kind) + place, length);
-        });
+  return writer.write(job, info, [&](StateKind kind, const CheckpointWriter::Emit& emit) {
+    states_.for_each_owned_run([&](const ModelStates::Owned& owned, Index number, Index place, Index length) {
+      if (writes && represents(*owned.parameter.spec)) emit(number, owned.state(kind) + place, length);
     });
   });
-}
-
-std::string Worker::first_failure() const {
-  const ncclComm_t world = grid_.world.communicator().get();
-  for (int tries = 0; tries < 50; ++tries) {
-    ncclResult_t state = ncclSuccess;
-    if (ncclCommGetAsyncError(world, &state) == ncclSuccess && state != ncclSuccess &&
-        state != ncclInProgress)
-      return ncclGetLastError(world);
-    std::this_thread::sleep_for(std::chrono::milliseconds(10));
-  }
-  return "";
-}
-
-bool Worker::any_rank(bool says) {
-  double count = says ? 1 : 0;
-  grid_.world.all_reduce(&count, 1);
-  return count > 0;
 }
 
 }  // namespace trainer

@@ -24,26 +24,72 @@ struct Run {
   double held_out = 0;
 };
 
+// What a rank contributes to the run; rank 0 is a worker always.
+class Recorder {
+ public:
+  Recorder(Run& run, Type type) : run_(run), type_(type) {}
+  void loss(double loss) { run_.losses.push_back(loss); }
+  void gradient(Index first, const void* gradient, Index count) {
+    std::lock_guard lock(mutex_);
+    convert(type_, gradient, Type::Float32, run_.gradients.data() + first, count);
+  }
+
+ private:
+  Run& run_;
+  Type type_;
+  std::mutex mutex_;
+};
+
+void work(const Options& options, Worker& worker, Recorder& recorder, bool leads, double& held_out) {
+  for (Index step = 0; step < options.steps; ++step) {
+    const double loss = worker.step(step).loss;
+    if (leads) recorder.loss(loss);
+    if (step == 0)
+      worker.for_each_gradient(
+          [&](Index first, const void* gradient, Index count) { recorder.gradient(first, gradient, count); });
+  }
+  const double loss = worker.held_out_loss(8);
+  if (leads) held_out = loss;
+}
+
+void serve(const Options& options, ServedWorld& served, Timeline& timeline, Recorder& recorder) {
+  const std::vector<UnitSpec> units = model_units(options.shape);
+  const std::vector<UnitLayout> layouts = layouts_of(units, {});
+  ParameterServer server(served, options.server_mode, options.learning, options.steps, options.precision,
+                         layouts, timeline);
+  server.start(options.seed);
+  for (Index step = 0; step < options.steps; ++step) {
+    server.step(step);
+    if (step == 0)
+      server.states().for_each_owned_run(
+          [&](const ModelStates::Owned& owned, Index number, Index place, Index length) {
+            recorder.gradient(number, advance(owned.gradient, options.precision, place), length);
+          });
+  }
+}
+
 Run train(const Options& options, const Corpus& corpus) {
-  check(options, options.grid.ranks());
+  check(options, options.ranks());
   Run run;
   run.gradients.assign(static_cast<std::size_t>(parameter_count(model_units(options.shape))), NAN);
-  std::mutex mutex;
-  support::LocalRanks ranks(options.grid.ranks());
+  Recorder recorder(run, options.precision);
+  support::LocalRanks ranks(options.ranks());
   ranks.run([&](int rank, ncclComm_t) {
-    Worker worker(options, corpus,
-                  tutti::Communicator(std::exchange(ranks.comms[static_cast<std::size_t>(rank)], nullptr)));
-    for (Index step = 0; step < options.steps; ++step) {
-      double loss = worker.step(step).loss;
-      if (rank == 0) run.losses.push_back(loss);
-      if (step > 0) continue;
-      std::lock_guard lock(mutex);
-      worker.for_each_gradient([&](Index first, const void* gradient, Index count) {
-        convert(options.precision, gradient, Type::Float32, run.gradients.data() + first, count);
-      });
+    tutti::Communicator world(std::exchange(ranks.comms[static_cast<std::size_t>(rank)], nullptr));
+    if (options.servers == 0) {
+      Worker worker(options, corpus, std::move(world));
+      work(options, worker, recorder, rank == 0, run.held_out);
+      return;
     }
-    double held_out = worker.held_out_loss(8);
-    if (rank == 0) run.held_out = held_out;
+    Timeline timeline;
+    ServedWorld served(options.grid.ranks(), options.servers, RankGroup(std::move(world), "world", &timeline),
+                       timeline);
+    if (served.is_server()) {
+      serve(options, served, timeline, recorder);
+    } else {
+      Worker worker(options, corpus, served);
+      work(options, worker, recorder, rank == 0, run.held_out);
+    }
   });
   return run;
 }
@@ -79,6 +125,12 @@ std::function<void(Options&)> pipelined(int stages, PipelineSchedule schedule, i
     o.grid.pipeline = {.schedule = schedule, .stages = stages, .chunks = chunks};
     o.micro_batch = 2;
   };
+}
+
+void serve_by(Options& o, int workers, int servers) {
+  o.grid.data = workers;
+  o.servers = servers;
+  o.server_mode = ServerMode::Synchronous;
 }
 
 }  // namespace
@@ -149,6 +201,12 @@ int main(int argc, char** argv) try {
          o.zero = ZeroStage::Optimizer, o.sequence_parallel = o.recompute = true;
        }},
   };
+  const Layout served[] = {
+      {"ps sync, 2 workers, 1 server", [](Options& o) { serve_by(o, 2, 1); }},
+      {"ps sync, 2 workers, 3 servers", [](Options& o) { serve_by(o, 2, 3); }},
+      {"ps sync, 4 workers, 2 servers, accumulation 2",
+       [](Options& o) { serve_by(o, 4, 2), o.micro_batch = 1; }},
+  };
   const Layout variants[] = {
       {"untied head with dropout", [](Options& o) { o.shape.tied = false, o.shape.dropout = 0.1F; }},
   };
@@ -171,11 +229,12 @@ int main(int argc, char** argv) try {
              reference.losses.back(), reference.held_out);
   for (const Layout& layout : layouts) compare(base, layout, reference);
   for (const Layout& layout : pipelines) compare(base, layout, reference);
+  for (const Layout& layout : served) compare(base, layout, reference);
 
   Options varied = base;
   variants[0].set(varied);
   const Run varied_reference = train(varied, corpus);
-  for (const Layout& layout : {layouts[0], layouts[4], layouts[12], pipelines[2], pipelines[7]})
+  for (const Layout& layout : {layouts[0], layouts[4], layouts[12], pipelines[2], pipelines[7], served[2]})
     compare(varied, layout, varied_reference);
 
   for (Type type : {Type::Bfloat16, Type::Float16}) {
@@ -184,7 +243,9 @@ int main(int argc, char** argv) try {
     const Run narrow_reference = train(narrow, corpus);
     fmt::print("{}: loss {:.4f} -> {:.4f}\n", name_of(type), narrow_reference.losses.front(),
                narrow_reference.losses.back());
-    for (Layout layout : {layouts[0], layouts[4], layouts[12], pipelines[5]}) {
+    std::vector<Layout> narrow_layouts = {layouts[0], layouts[4], layouts[12], pipelines[5]};
+    if (type == Type::Bfloat16) narrow_layouts.push_back(served[0]);  // servers do not scale losses
+    for (Layout layout : narrow_layouts) {
       layout.loss_tolerance = 2e-3;
       layout.gradient_tolerance = type == Type::Bfloat16 ? 3e-2 : 4e-3;
       compare(narrow, layout, narrow_reference);

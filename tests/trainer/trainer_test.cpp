@@ -214,6 +214,68 @@ TEST_CASE(
   });
 }
 
+TEST_CASE("parameter servers hold and send the bytes of the formulas, and apply every gradient") {
+  const auto mode = GENERATE(ServerMode::Synchronous, ServerMode::Asynchronous);
+  const auto type = GENERATE(Type::Float32, Type::Bfloat16);
+  const int servers = GENERATE(1, 2);
+  CAPTURE(static_cast<int>(mode), name_of(type), servers);
+  Options options = small_options();
+  options.server_mode = mode;
+  options.servers = servers;
+  options.precision = type;
+  options.grid.data = 2;
+  options.steps = 3;
+  check(options, options.ranks());
+  Corpus corpus(made_up_text(4000), options.shape.context, options.held_out);
+  support::LocalRanks ranks(options.ranks());
+  std::mutex mutex;
+  ranks.run([&](int rank, ncclComm_t) {
+    tutti::Communicator world(std::exchange(ranks.comms[static_cast<std::size_t>(rank)], nullptr));
+    Timeline timeline;
+    ServedWorld served(2, servers, RankGroup(std::move(world), "world", &timeline), timeline);
+    const bool async = mode == ServerMode::Asynchronous;
+    const Index size = size_of(type), header = 2 * 4;
+    auto sent = [](const std::vector<RankGroup>& ways) {
+      double bytes = 0;
+      for (const RankGroup& way : ways) bytes += way.traffic()[Collective::SendReceive].sent;
+      return bytes;
+    };
+    if (served.is_server()) {
+      const std::vector<UnitSpec> units = model_units(options.shape);
+      const std::vector<UnitLayout> layouts = layouts_of(units, {});
+      ParameterServer server(served, mode, options.learning, options.steps, type, layouts, timeline);
+      server.start(options.seed);
+      if (async)
+        server.serve();
+      else
+        for (Index step = 0; step < options.steps; ++step) server.step(step);
+      std::lock_guard lock(mutex);
+      const Index shard = server.states().padded_count() / servers;
+      CHECK(server.updates() == options.steps * (async ? 2 : 1));
+      double applied = 0;
+      for (double count : server.staleness()) applied += count;
+      CHECK(applied == (async ? 6 : 0));
+      CHECK(server.memory().bytes(Use::Parameters) == size * shard);
+      CHECK(server.memory().bytes(Use::Gradients) == size * shard);
+      CHECK(server.memory().bytes(Use::OptimizerStates) == (type == Type::Float32 ? 8 : 12) * shard);
+      // To both workers; asynchronous ones pull once more at the end.
+      const Index pulls = 2 * (options.steps + (async ? 1 : 0));
+      CHECK(sent(served.weights) == static_cast<double>(pulls * (size * shard + header)));
+      return;
+    }
+    Worker worker(options, corpus, served);
+    for (Index step = 0; step < options.steps; ++step) worker.step(step);
+    worker.finish();
+    std::lock_guard lock(mutex);
+    const Index count = worker.states().padded_count();
+    CHECK(worker.memory().bytes(Use::Parameters) == size * count);
+    CHECK(worker.memory().bytes(Use::Gradients) == size * count);
+    CHECK(worker.memory().bytes(Use::OptimizerStates) == 0);
+    const Index headers = async ? (options.steps + 1) * header * servers : 0;
+    CHECK(sent(served.gradients) == static_cast<double>(options.steps * size * count + headers));
+  });
+}
+
 TEST_CASE("what cannot be trained is refused with a sentence that says why") {
   auto refused = [](const char* sentence, int ranks, const std::function<void(Options&)>& change) {
     Options options = small_options();
@@ -240,6 +302,17 @@ TEST_CASE("what cannot be trained is refused with a sentence that says why") {
   refused("choose --zero 0 or 1", 2, [](Options& o) {
     o.grid.pipeline.stages = 2;
     o.zero = ZeroStage::Gradients;
+  });
+  auto served = [](int servers, ServerMode mode) {
+    return [=](Options& o) { o.servers = servers, o.server_mode = mode; };
+  };
+  refused("--ps needs --servers of at least 1", 1, served(0, ServerMode::Synchronous));
+  refused("--servers 2 needs --ps", 3, served(2, ServerMode::None));
+  refused("--servers -1 needs --ps", 1, served(-1, ServerMode::None));
+  refused("and --servers 2 makes 3 ranks, but this job has 1", 1, served(2, ServerMode::Synchronous));
+  refused("leave out --tp", 3, [](Options& o) {
+    o.servers = 1, o.server_mode = ServerMode::Synchronous;
+    o.grid.tensor = 2;
   });
   refused("--layers is 0", 1, [](Options& o) { o.shape.layers = 0; });
 

@@ -74,6 +74,14 @@ void add_training_options(CLI::App& app, CommandLine& t) {
       ->check(CLI::Range(0, 3))
       ->capture_default_str()
       ->group("Layout");
+  app.add_option(
+         "--ps", t.servers,
+         "Parameter servers update the weights: sync, with all workers' gradients at once, or async, with "
+         "each worker's when it comes. The --dp workers are the first ranks, the servers the last")
+      ->group("Layout");
+  app.add_option("--servers", o.servers, "Ranks that serve, with --ps")
+      ->capture_default_str()
+      ->group("Layout");
   app.add_option("--bucket-bytes", o.bucket_bytes, "Gradients that are reduced together")
       ->capture_default_str()
       ->group("Layout");
@@ -189,6 +197,7 @@ void finish(CommandLine& t) {
   if (t.heads != 0) o.shape.heads = t.heads;
   if (t.context != 0) o.shape.context = t.context;
   o.precision = type_from(t.precision);
+  if (!t.servers.empty()) o.server_mode = server_mode_from(t.servers);
   o.grid.pipeline.schedule = pipeline_schedule_from(t.schedule);
   o.timed_block = timed_block_from(t.compute) / std::max(1, o.grid.tensor);
   o.zero = static_cast<ZeroStage>(t.zero);

@@ -14,7 +14,7 @@ struct CommandLine {
   Options options;
   GenerateOptions generate;
   bool generates = false;  ///< `tutti-train generate`, in place of training
-  std::string preset = "tiny", precision = "fp32", schedule = "1f1b", compute = "full";
+  std::string preset = "tiny", precision = "fp32", schedule = "1f1b", compute = "full", servers;
   int zero = 0;
   bool untied = false;
   Index layers = 0, width = 0, heads = 0, context = 0;

@@ -34,8 +34,7 @@ class Model {
         products_(Type::Float32),
         states_(memory_, Type::Float32, layouts_, {group_, group_}, ZeroStage::None, 0),
         chunk_(shape_, chunk_shape(shape_, 1, 0), layouts_, 0, states_) {
-    states_.load(
-        [&](StateKind kind, const UnitLayout& unit, float* values) { checkpoint.read(kind, unit, values); });
+    states_.load(checkpoint.source());
   }
 
   // Logits of what follows the last of the tokens, of which no more than a context count.

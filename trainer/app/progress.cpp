@@ -34,7 +34,7 @@ void Progress::step(Index step, const Worker::StepResult& result) {
       static_cast<double>(options_.batch * options_.shape.context) / result.seconds;
   fmt::print("step {:>5}/{}  {}  rate {:.2e}  {:>7.0f} tokens/s  waiting {:>3.0f} %{}  {:>4.0f} s left{}\n",
              step + 1, options_.steps, learned(result), result.rate, tokens_per_second,
-             100 * result.blocked_seconds / result.seconds, bubble(result), left,
+             100 * result.blocked_seconds / result.seconds, particulars(result), left,
              result.skipped ? "  skipped: gradients overflowed, loss scale halved" : "");
   std::fflush(stdout);
   write({{"step", step + 1},
@@ -54,6 +54,20 @@ void Progress::held_out(Index step, double loss) {
   write({{"step", step + 1}, {"held_out_loss", loss}});
 }
 
+void Progress::staleness(const ParameterServer::Staleness& counts) {
+  double all = 0, sum = 0;
+  std::string table;
+  for (std::size_t i = 0; i < counts.size(); ++i) {
+    all += counts[i];
+    sum += static_cast<double>(i) * counts[i];
+    if (counts[i] > 0)
+      table += fmt::format("  {:>6.0f} gradients were {}{} updates old\n", counts[i], i,
+                           i + 1 == counts.size() ? " or more" : "");
+  }
+  fmt::print("staleness: {:.2f} updates in the mean\n{}", sum / all, table);
+  write({{"staleness", counts}});
+}
+
 void Progress::saved(Index steps, const std::string& trouble) {
   if (trouble.empty())
     fmt::print("checkpoint of step {} in {}\n", steps, options_.checkpoint);
@@ -68,7 +82,9 @@ std::string Progress::learned(const Worker::StepResult& result) const {
   return fmt::format("loss {:.4f}  norm {:.3f}", result.loss, result.gradient_norm);
 }
 
-std::string Progress::bubble(const Worker::StepResult& result) const {
+std::string Progress::particulars(const Worker::StepResult& result) const {
+  if (options_.server_mode == ServerMode::Asynchronous)
+    return fmt::format("  staleness {:.1f}", result.staleness);
   const PipelineShape& pipeline = options_.grid.pipeline;
   if (pipeline.stages == 1) return "";
   return fmt::format("  bubble {:.1f} % (formula {:.1f})", 100 * result.bubble,

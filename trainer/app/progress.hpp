@@ -17,13 +17,15 @@ class Progress {
   void start(const Corpus& corpus, const Worker& worker, Index first_step);
   void step(Index step, const Worker::StepResult& result);
   void held_out(Index step, double loss);
+  /// Of all gradients that asynchronous servers applied.
+  void staleness(const ParameterServer::Staleness& counts);
   /// `trouble`: "", or why there is no checkpoint.
   void saved(Index steps, const std::string& trouble);
 
  private:
   void require_metrics() const;
   std::string learned(const Worker::StepResult& result) const;
-  std::string bubble(const Worker::StepResult& result) const;
+  std::string particulars(const Worker::StepResult& result) const;
   void write(const nlohmann::json& object);
 
   const Options& options_;

@@ -202,12 +202,14 @@ void Checkpoint::map(StateKind kind) {
   states_[static_cast<std::size_t>(kind)] = static_cast<const float*>(mapped);
 }
 
-void Checkpoint::read(StateKind kind, const UnitLayout& layout, float* values) const {
-  const float* all = states_[static_cast<std::size_t>(kind)];
-  for (const LocalParameter& parameter : layout.parameters())
-    layout.for_each_run(parameter, [&](Index place, Index number, Index length) {
-      std::copy_n(all + number, length, values + place);
-    });
+ModelStates::Source Checkpoint::source() const {
+  return [this](StateKind kind, const UnitLayout& layout, float* values) {
+    const float* all = states_[static_cast<std::size_t>(kind)];
+    for (const LocalParameter& parameter : layout.parameters())
+      layout.for_each_run(parameter, [&](Index place, Index number, Index length) {
+        std::copy_n(all + number, length, values + place);
+      });
+  };
 }
 
 std::string CheckpointWriter::write(RankGroup& world, const CheckpointInfo& info,

@@ -46,8 +46,8 @@ class Checkpoint {
 
   const CheckpointInfo& info() const { return info_; }
   const std::filesystem::path& path() const { return path_; }
-  /// One state of all of a unit's parameters on this rank, in the unit's order.
-  void read(StateKind kind, const UnitLayout& layout, float* values) const;
+  /// For ModelStates::load, as long as the checkpoint is there.
+  ModelStates::Source source() const;
 
  private:
   void map(StateKind kind);

@@ -29,6 +29,13 @@ inline float learning_rate(const LearningOptions& options, Index step, Index ste
                                   (options.rate - options.least_rate);
 }
 
+/// What a gradient of this norm is multiplied with, so that its norm is options.clip at most.
+inline float clip_factor(const LearningOptions& options, double norm) {
+  return options.clip > 0 && norm > static_cast<double>(options.clip)
+             ? options.clip / static_cast<float>(norm)
+             : 1.0F;
+}
+
 /// `updates` that were made before this one.
 inline AdamW adamw_of(const LearningOptions& options, float rate, Index updates, float gradient_scale) {
   auto power = [&](float beta) {

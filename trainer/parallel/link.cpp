@@ -13,6 +13,10 @@ void Link::send(Type type, const void* data, Index count) {
   group_.send(type, data, count, peer(), &stream_);
 }
 
+void Link::receive(Type type, void* data, Index count) {
+  group_.receive(type, data, count, peer(), &stream_);
+}
+
 void Link::expect(const std::vector<MessageShape>& messages) {
   expected_.insert(expected_.end(), messages.begin(), messages.end());
   if (under_way_.empty()) post_receive();

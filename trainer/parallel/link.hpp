@@ -24,8 +24,9 @@ class Link {
 
   /// Returns at once; the array is given back when it is through.
   void send(Array array);
-  /// Of an array that stays until finish().
+  /// From and to an array that stays until finish(). Return at once.
   void send(Type type, const void* data, Index count);
+  void receive(Type type, void* data, Index count);
   /// These messages are to come, after those that were expected before. One is being received ahead of the
   /// one that is asked for.
   void expect(const std::vector<MessageShape>& messages);
@@ -33,7 +34,7 @@ class Link {
   Array receive();
   /// Whether receive() would not block.
   bool has_message() const { return !under_way_.empty() && under_way_.front().event->load(); }
-  /// Blocks until all that was sent is through.
+  /// Blocks until all that was sent, or is received in place, is through.
   void finish();
 
  private:

@@ -25,10 +25,10 @@ struct ModelStates::Bucket {
 };
 
 ModelStates::ModelStates(Memory& memory, Type type, std::span<const UnitLayout> units, Groups groups,
-                         ZeroStage stage, Index bucket_bytes)
+                         ZeroStage stage, Index bucket_bytes, int servers)
     : memory_(memory), type_(type), units_(units), groups_(groups), stage_(stage) {
   // Stage 3 gathers a bucket when one unit of it is used, so that a bucket is one unit there.
-  if (stage == ZeroStage::Parameters) bucket_bytes = 0;
+  if (stage == ZeroStage::Parameters || servers > 0) bucket_bytes = 0;
   for (std::size_t u = 0; u < units_.size(); ++u) {
     if (buckets_.empty() || buckets_.back().used * size_of(type) >= bucket_bytes)
       buckets_.emplace_back().first_unit = u;
@@ -37,7 +37,7 @@ ModelStates::ModelStates(Memory& memory, Type type, std::span<const UnitLayout> 
     bucket.used += units_[u].count();
     ++bucket.unit_count;
   }
-  const Index ranks = groups_.reduce.size(), rank = groups_.reduce.rank();
+  const Index ranks = servers > 0 ? servers : groups_.reduce.size(), rank = groups_.reduce.rank();
   for (Bucket& b : buckets_) {
     b.shard = (b.used + ranks * kAlignment - 1) / (ranks * kAlignment) * kAlignment;
     b.count = b.shard * ranks;
@@ -47,6 +47,7 @@ ModelStates::ModelStates(Memory& memory, Type type, std::span<const UnitLayout> 
     b.parameters = Array(memory, Use::Parameters, type, shards(ZeroStage::Parameters) ? b.shard : b.count);
     b.gradients = Array(memory, Use::Gradients, type, shards(ZeroStage::Gradients) ? b.shard : b.count);
     b.gradients.fill_zero();  // the padding is reduced too
+    if (servers > 0) continue;
     if (type != Type::Float32) b.master = Array(memory, Use::OptimizerStates, Type::Float32, owned);
     b.m = Array(memory, Use::OptimizerStates, Type::Float32, owned);
     b.v = Array(memory, Use::OptimizerStates, Type::Float32, owned);
@@ -132,7 +133,9 @@ void ModelStates::done(std::size_t unit, bool last) {
 void ModelStates::reduce(std::size_t bucket) {
   Bucket& b = buckets_[bucket];
   RankGroup& group = groups_.reduce;
-  if (shards(ZeroStage::Gradients)) {
+  if (push_) {
+    push_(bucket);
+  } else if (shards(ZeroStage::Gradients)) {
     // One micro-batch at a time, for there is no room for the whole gradient between them.
     Reduction reduction{
         bucket, std::move(b.whole_gradients), Array(memory_, Use::Workspace, type_, b.shard), {}};
@@ -170,7 +173,7 @@ void ModelStates::wait_for_gradients() {
 
 void ModelStates::for_each_owned(const std::function<void(const Owned&)>& f) {
   for (Bucket& b : buckets_) {
-    const Index first = b.own, end = b.own + b.m.count();
+    const Index first = b.own, end = b.own + b.m.count();  // nothing where servers own it
     for (std::size_t u = b.first_unit; u < b.first_unit + b.unit_count; ++u)
       for (const LocalParameter& parameter : units_[u].parameters()) {
         Index begin = std::max(first, places_[u].offset + parameter.offset);
@@ -187,6 +190,24 @@ void ModelStates::for_each_owned(const std::function<void(const Owned&)>& f) {
   }
 }
 
+void ModelStates::for_each_owned_run(const std::function<void(const Owned&, Index, Index, Index)>& f) {
+  for_each_owned([&](const Owned& owned) {
+    const Index begin = owned.parameter.offset + owned.first, end = begin + owned.count;
+    units_[owned.unit].for_each_run(owned.parameter, [&](Index place, Index number, Index length) {
+      const Index from = std::max(place, begin), to = std::min(place + length, end);
+      if (from < to) f(owned, number + from - place, from - begin, to - from);
+    });
+  });
+}
+
+void ModelStates::update(const AdamW& how) {
+  for_each_owned([&](const Owned& owned) {
+    AdamW with_decay = how;
+    if (!owned.parameter.spec->decays) with_decay.decay = 0;
+    adamw(type_, with_decay, owned.gradient, owned.weights, owned.m, owned.v, owned.count);
+  });
+}
+
 void ModelStates::publish() {
   for (Bucket& b : buckets_) {
     void* own = b.parameters.at(shards(ZeroStage::Parameters) ? 0 : b.own);
@@ -201,6 +222,20 @@ void ModelStates::publish() {
 void ModelStates::forget_gradients() {
   for (Bucket& b : buckets_) b.holds = false;
   for (Place& place : places_) place.holds = false;
+}
+
+std::size_t ModelStates::bucket_count() const { return buckets_.size(); }
+
+Index ModelStates::shard_count(std::size_t bucket) const { return buckets_[bucket].shard; }
+
+void* ModelStates::parameter_shard(std::size_t bucket, int server) {
+  Bucket& b = buckets_[bucket];
+  return b.parameters.at(shards(ZeroStage::Parameters) ? 0 : server * b.shard);
+}
+
+void* ModelStates::gradient_shard(std::size_t bucket, int server) {
+  Bucket& b = buckets_[bucket];
+  return b.gradients.at(shards(ZeroStage::Gradients) ? 0 : server * b.shard);
 }
 
 Index ModelStates::count() const {

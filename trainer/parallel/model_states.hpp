@@ -26,6 +26,9 @@ inline constexpr std::size_t kStateKindCount = 3;
 /// rank owns one of size() equal shards of every bucket: gradients are reduce-scattered, the owner updates
 /// its shard, and parameters are gathered: after the update (stages 1 and 2), or whenever a unit is used
 /// (stage 3, where a bucket is a unit).
+///
+/// Where `servers` own the optimizer states (parallel/parameter_server.hpp) a bucket is a unit too, cut into
+/// a shard for each server; gradients are handed to what was given to push_to().
 class ModelStates {
  public:
   struct Groups {
@@ -48,7 +51,7 @@ class ModelStates {
 
   /// `units` must outlive it. `bucket_bytes`: buckets close when they have as many bytes of gradients.
   ModelStates(Memory& memory, Type type, std::span<const UnitLayout> units, Groups groups, ZeroStage stage,
-              Index bucket_bytes);
+              Index bucket_bytes, int servers = 0);
   ~ModelStates();
   ModelStates(const ModelStates&) = delete;
   ModelStates& operator=(const ModelStates&) = delete;
@@ -75,11 +78,24 @@ class ModelStates {
 
   /// Calls f with everything this rank has to update; after wait_for_gradients().
   void for_each_owned(const std::function<void(const Owned&)>& f);
-  /// After an update by for_each_owned: brings the weights to every rank that needs them. The next gradients
+  /// The same, by stretches that lie side by side in the whole model, too: f(piece, number in the model,
+  /// place in the piece, length).
+  void for_each_owned_run(const std::function<void(const Owned&, Index, Index, Index)>& f);
+  /// Updates all that this rank owns.
+  void update(const AdamW& how);
+  /// After an update: brings the weights to every rank that needs them. The next gradients
   /// start from nothing.
   void publish();
   /// The next gradients start from nothing (publish() says so too): for a step that is skipped.
   void forget_gradients();
+
+  /// Of a worker: `push` is called with each bucket whose gradients are complete for the step.
+  void push_to(std::function<void(std::size_t)> push) { push_ = std::move(push); }
+  /// A server's shard of a bucket, which on the server itself is all that it has. Arrays of shard_count().
+  std::size_t bucket_count() const;
+  Index shard_count(std::size_t bucket) const;
+  void* parameter_shard(std::size_t bucket, int server);
+  void* gradient_shard(std::size_t bucket, int server);
 
   Index count() const;         ///< elements on this rank before sharding, without padding
   Index padded_count() const;  ///< with it
@@ -107,6 +123,7 @@ class ModelStates {
   std::span<const UnitLayout> units_;
   Groups groups_;
   ZeroStage stage_;
+  std::function<void(std::size_t)> push_;
   std::vector<Place> places_;
   std::vector<Bucket> buckets_;
   std::deque<Reduction> reductions_;

@@ -63,6 +63,9 @@ class RankGroup {
   /// `name` says in timelines who is waited for; it and the timeline must outlive the group.
   RankGroup(tutti::Communicator communicator, const char* name, Timeline* timeline);
 
+  /// Counts waits on another timeline from now on.
+  void watch(Timeline& timeline) { timeline_ = &timeline; }
+
   int rank() const { return rank_; }
   int size() const { return size_; }
   Traffic& traffic() { return traffic_; }
