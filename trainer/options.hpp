@@ -36,6 +36,7 @@ struct Options {
   Index evaluate_every = 50;
   bool threads = false;    ///< all ranks in this process
   std::string metrics;     ///< file for JSON lines; empty: none
+  std::string trace;       ///< file for a timeline of every rank; empty: none
   std::string checkpoint;  ///< folder; empty: none
   Index checkpoint_every = 100;
   int keep = 2;  ///< newest checkpoints

@@ -54,6 +54,7 @@ class Worker {
   Grid& grid() { return grid_; }
   const Stage& stage() const { return stage_; }
   const Timeline& timeline() const { return timeline_; }
+  Timeline& timeline() { return timeline_; }
   const Memory& memory() const { return memory_; }
   const ModelStates& states() const { return states_; }
   /// Calls f(first element in the model's numbering, gradients of the last step before clipping, how many)

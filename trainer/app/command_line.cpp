@@ -125,6 +125,11 @@ void add_training_options(CLI::App& app, CommandLine& t) {
       ->group("Training");
   app.add_option("--metrics", o.metrics, "File to write: a JSON object a step, a line each")
       ->group("Results");
+  app.add_option(
+         "--trace", o.trace,
+         "File to write at the end: what every rank did when, in the Chrome trace format, which opens in "
+         "https://ui.perfetto.dev")
+      ->group("Results");
   app.add_option("--checkpoint", o.checkpoint, "Folder to save weights and optimizer states in")
       ->group("Checkpoints");
   app.add_option("--checkpoint-every", o.checkpoint_every,

@@ -13,6 +13,7 @@
 #include <thread>
 
 #include "app/progress.hpp"
+#include "app/trace.hpp"
 
 namespace trainer {
 
@@ -75,6 +76,8 @@ class Role {
  public:
   virtual ~Role() = default;
   virtual RankGroup& job() = 0;  ///< all ranks
+  virtual Timeline& timeline() = 0;
+  virtual std::string name() const = 0;
   virtual void step(Index step) = 0;
   virtual void evaluate(Index) {}
   virtual std::string save(const CheckpointWriter& writer, Index steps) = 0;
@@ -103,6 +106,12 @@ class WorkerRole : public Role {
   }
 
   RankGroup& job() override { return served_ != nullptr ? served_->world : worker_->grid().world; }
+  Timeline& timeline() override { return worker_->timeline(); }
+  std::string name() const override {
+    const Grid& grid = worker_->grid();
+    return fmt::format("data {}, tensor {}, stage {}", grid.data.rank(), grid.tensor.rank(),
+                       grid.pipeline.rank());
+  }
   void step(Index step) override {
     const Worker::StepResult result = worker_->step(step);
     if (progress_) progress_->step(step, result);
@@ -153,6 +162,7 @@ class ServerRole : public Role {
   ServerRole(const Options& options, ServedWorld& served, const Checkpoint* checkpoint, Timeline& timeline)
       : options_(options),
         served_(served),
+        timeline_(timeline),
         units_(model_units(options.shape)),
         layouts_(layouts_of(units_, {})),
         server_(served, options.server_mode, options.learning, options.steps, options.precision, layouts_,
@@ -164,6 +174,8 @@ class ServerRole : public Role {
   }
 
   RankGroup& job() override { return served_.world; }
+  Timeline& timeline() override { return timeline_; }
+  std::string name() const override { return fmt::format("server {}", served_.index()); }
   void step(Index step) override { server_.step(step); }
   std::string save(const CheckpointWriter& writer, Index steps) override {
     return writer.write(job(), checkpoint_info(options_, steps, server_.updates()),
@@ -187,6 +199,7 @@ class ServerRole : public Role {
  private:
   const Options& options_;
   ServedWorld& served_;
+  Timeline& timeline_;
   std::vector<UnitSpec> units_;
   std::vector<UnitLayout> layouts_;
   ParameterServer server_;
@@ -223,7 +236,10 @@ int run(const Options& options, Role& role, Index first_step) {
 // Names what went wrong first, where ranks were lost.
 int run_and_explain(const Options& options, Role& role, Index first_step) {
   try {
-    return run(options, role, first_step);
+    role.timeline().keep(!options.trace.empty());
+    const int code = run(options, role, first_step);
+    if (!options.trace.empty()) write_trace(options.trace, role.job(), role.timeline(), role.name());
+    return code;
   } catch (const tutti::Exception&) {
     const std::string first = first_failure(role.job());
     if (first.empty()) throw;
@@ -244,7 +260,7 @@ int train(const Options& options, const Corpus& corpus, tutti::Communicator worl
     WorkerRole role(options, corpus, checkpoint.get(), std::move(world));
     return run_and_explain(options, role, first_step);
   }
-  Timeline timeline;
+  Timeline timeline;  // of a server; a worker has its own
   RankGroup job(std::move(world), "world", &timeline);
   require_agreement(options, corpus, checkpoint.get(), job);
   ServedWorld served(options.grid.ranks(), options.servers, std::move(job), timeline);

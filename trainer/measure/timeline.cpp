@@ -15,8 +15,6 @@ const char* name_of(Activity activity) {
       return "evaluate";
     case Activity::Wait:
       return "wait";
-    case Activity::Transfer:
-      return "transfer";
   }
   return "?";
 }

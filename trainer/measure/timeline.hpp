@@ -10,12 +10,12 @@
 
 namespace trainer {
 
-enum class Activity : std::uint8_t { Forward, Backward, Update, Evaluate, Wait, Transfer };
-inline constexpr std::size_t kActivityCount = 6;
+enum class Activity : std::uint8_t { Forward, Backward, Update, Evaluate, Wait };
+inline constexpr std::size_t kActivityCount = 5;
 const char* name_of(Activity activity);
 
 /// A stretch of time of one rank, in seconds since the timeline's origin. Waits lie within other spans, in
-/// part; transfers run beside them, on streams.
+/// part.
 struct Span {
   Activity activity;
   const char* of;            ///< the group of ranks that is waited for; else ""

@@ -30,13 +30,6 @@ class Grid {
   /// and the last stage are neighbours where stages have several chunks.
   RankGroup activations_in, activations_out, gradients_in, gradients_out;
 
-  template <class F>
-  void for_each_group(F f) {
-    for (RankGroup* group : {&world, &tensor, &data, &data_gather, &pipeline, &ends, &activations_in,
-                             &activations_out, &gradients_in, &gradients_out})
-      f(*group);
-  }
-
  private:
   void join_neighbours(const PipelineShape& shape, Timeline& timeline);
 };

@@ -13,8 +13,8 @@ namespace trainer {
 
 namespace {
 
-// Of a worker: sum of the squares of its gradient, whether one follows. Of a server: norm of the gradient that the
-// update was made with, its staleness.
+// Of a worker: sum of the squares of its gradient, whether one follows. Of a server: norm of the gradient
+// that the update was made with, its staleness.
 constexpr Index kHeaderCount = 2;
 
 }  // namespace
@@ -53,7 +53,8 @@ void ServedWorld::watch(Timeline& timeline) {
     for (RankGroup& group : *ways) group.watch(timeline);
 }
 
-ServerClient::ServerClient(ServedWorld& served, ServerMode mode, ModelStates& states, Memory& memory, Type type)
+ServerClient::ServerClient(ServedWorld& served, ServerMode mode, ModelStates& states, Memory& memory,
+                           Type type)
     : mode_(mode),
       states_(states),
       type_(type),
@@ -70,7 +71,8 @@ ServerClient::ServerClient(ServedWorld& served, ServerMode mode, ModelStates& st
 
 void ServerClient::push(std::size_t bucket) {
   for (std::size_t s = 0; s < gradients_.size(); ++s)
-    gradients_[s]->send(type_, states_.gradient_shard(bucket, static_cast<int>(s)), states_.shard_count(bucket));
+    gradients_[s]->send(type_, states_.gradient_shard(bucket, static_cast<int>(s)),
+                        states_.shard_count(bucket));
 }
 
 void ServerClient::send_header(double squares, bool goes_on) {
@@ -98,7 +100,8 @@ ServerClient::Reply ServerClient::pull() {
   for (std::size_t s = 0; s < weights_.size(); ++s) {
     weights_[s]->receive(Type::Float32, replies_[s].data(), kHeaderCount);
     for (std::size_t bucket = 0; bucket < states_.bucket_count(); ++bucket)
-      weights_[s]->receive(type_, states_.parameter_shard(bucket, static_cast<int>(s)), states_.shard_count(bucket));
+      weights_[s]->receive(type_, states_.parameter_shard(bucket, static_cast<int>(s)),
+                           states_.shard_count(bucket));
   }
   for (std::size_t s = 0; s < weights_.size(); ++s) {
     gradients_[s]->finish();
@@ -115,13 +118,15 @@ void ServerClient::finish() {
   pull();
 }
 
-ParameterServer::ParameterServer(ServedWorld& served, ServerMode mode, const LearningOptions& learning, Index steps,
-                                 Type type, std::span<const UnitLayout> layouts, Timeline& timeline)
+ParameterServer::ParameterServer(ServedWorld& served, ServerMode mode, const LearningOptions& learning,
+                                 Index steps, Type type, std::span<const UnitLayout> layouts,
+                                 Timeline& timeline)
     : served_(served),
       mode_(mode),
       learning_(learning),
       steps_(steps),
       type_(type),
+      timeline_(timeline),
       group_(std::move(served.own), "servers", &timeline),
       states_(memory_, type, layouts, {group_, gather_}, ZeroStage::Parameters, 0),
       replies_(static_cast<std::size_t>(served.workers)),
@@ -152,11 +157,14 @@ void ParameterServer::take_gradients(std::size_t worker, bool adds) {
 
 void ParameterServer::update(double norm, float rate) {
   if (!std::isfinite(norm))
-    throw Error(fmt::format("update {}: the gradients are not finite (norm {}): choose a smaller --rate, or look at "
-                            "the data",
-                            updates_, norm));
-  states_.update(adamw_of(learning_, rate, updates_, clip_factor(learning_, norm)));
-  states_.publish();
+    throw Error(
+        fmt::format("update {}: the gradients are not finite (norm {}): choose a smaller --rate, or look at "
+                    "the data",
+                    updates_, norm));
+  timeline_.during(Activity::Update, [&] {
+    states_.update(adamw_of(learning_, rate, updates_, clip_factor(learning_, norm)));
+    states_.publish();
+  });
   ++updates_;
 }
 
@@ -168,7 +176,8 @@ void ParameterServer::reply(std::size_t worker, double norm, double staleness) {
   for (std::size_t bucket = 0; bucket < states_.bucket_count(); ++bucket) {
     // Others' updates go on while this travels.
     Array copy(memory_, Use::Workspace, type_, states_.shard_count(bucket));
-    std::memcpy(copy.data(), states_.parameter_shard(bucket, served_.index()), static_cast<std::size_t>(copy.bytes()));
+    std::memcpy(copy.data(), states_.parameter_shard(bucket, served_.index()),
+                static_cast<std::size_t>(copy.bytes()));
     weights_[worker]->send(std::move(copy));
   }
 }

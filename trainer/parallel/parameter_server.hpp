@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
 // Parameter servers (Li et al. 2014): some ranks keep the optimizer states and update the weights, the others
-// compute gradients, push them to the servers and pull weights. Every server owns an equal shard of every unit.
+// compute gradients, push them to the servers and pull weights. Every server owns an equal shard of every
+// unit.
 #pragma once
 #include <array>
 #include <memory>
@@ -71,13 +72,13 @@ class ServerClient {
 /// A rank that serves.
 class ParameterServer {
  public:
-  /// How often a gradient was applied with so many updates for other workers since its weights were pulled; the
-  /// last counts all above.
+  /// How often a gradient was applied with so many updates for other workers since its weights were pulled;
+  /// the last counts all above.
   using Staleness = std::array<double, 17>;
 
   /// Collective over the servers. All must outlive it. `layouts` are all units of the model.
-  ParameterServer(ServedWorld& served, ServerMode mode, const LearningOptions& learning, Index steps, Type type,
-                  std::span<const UnitLayout> layouts, Timeline& timeline);
+  ParameterServer(ServedWorld& served, ServerMode mode, const LearningOptions& learning, Index steps,
+                  Type type, std::span<const UnitLayout> layouts, Timeline& timeline);
 
   /// Weights as training starts with them.
   void start(std::uint64_t seed) { states_.start(seed); }
@@ -110,6 +111,7 @@ class ParameterServer {
   const LearningOptions& learning_;
   Index steps_;
   Type type_;
+  Timeline& timeline_;
   Memory memory_;
   RankGroup group_, gather_;  // the servers; nothing is gathered
   ModelStates states_;

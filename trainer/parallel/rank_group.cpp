@@ -146,6 +146,24 @@ void RankGroup::send(Type type, const void* data, Index count, int to, const Str
       });
 }
 
+std::vector<std::string> RankGroup::gather(const std::string& text) const {
+  if (size_ == 1) return {text};
+  const auto ranks = static_cast<std::size_t>(size_);
+  std::vector<std::uint64_t> lengths(ranks);
+  const std::uint64_t own = text.size();
+  tutti::check(ncclAllGather(&own, lengths.data(), 1, ncclUint64, communicator_.get(), nullptr));
+  std::vector<std::string> all(rank_ == 0 ? ranks : 0);
+  tutti::GroupScope together;
+  tutti::check(ncclSend(text.data(), text.size(), ncclChar, 0, communicator_.get(), nullptr));
+  for (std::size_t r = 0; r < all.size(); ++r) {
+    all[r].resize(lengths[r]);
+    tutti::check(
+        ncclRecv(all[r].data(), lengths[r], ncclChar, static_cast<int>(r), communicator_.get(), nullptr));
+  }
+  together.end();
+  return all;
+}
+
 void RankGroup::receive(Type type, void* data, Index count, int from, const Stream* stream) {
   run(Collective::SendReceive, 0, stream, [&](ncclComm_t comm, cudaStream_t queue) {
     return ncclRecv(data, static_cast<std::size_t>(count), nccl_type(type), from, comm, queue);

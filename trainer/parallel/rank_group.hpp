@@ -6,7 +6,9 @@
 #include <array>
 #include <atomic>
 #include <memory>
+#include <string>
 #include <tutti/communicator.hpp>
+#include <vector>
 
 #include "measure/timeline.hpp"
 #include "model/tensor.hpp"
@@ -81,6 +83,8 @@ class RankGroup {
   void all_gather(Type type, const void* part, void* whole, Index count, const Stream* stream = nullptr);
   void send(Type type, const void* data, Index count, int to, const Stream* stream = nullptr);
   void receive(Type type, void* data, Index count, int from, const Stream* stream = nullptr);
+  /// Every rank's text, by rank, on rank 0; nothing on the others. Blocks. Not counted.
+  std::vector<std::string> gather(const std::string& text) const;
 
   /// Blocks until what was queued on the stream before `event`, or all, is done; counted as waiting for the
   /// group.
