@@ -64,14 +64,16 @@ auto ModelChunk::with_head(const Pass& pass, F f) {
 Array ModelChunk::forward(const Pass& pass, const MicroBatch& batch, Array input, float loss_scale,
                           double& loss) {
   Saved saved;
-  Array x = embed_and_run_blocks(pass, batch, std::move(input), saved.blocks);
-  if (head_)
+  Array output = embed_and_run_blocks(pass, batch, std::move(input), saved.blocks);
+  if (head_) {
+    Array last = std::exchange(output, Array());
     loss += with_head(pass, [&](const void* weights, const void* output_weight) {
-      return head_->forward(pass, weights, output_weight, std::move(x), batch.targets, loss_scale,
+      return head_->forward(pass, weights, output_weight, std::move(last), batch.targets, loss_scale,
                             saved.head);
     });
+  }
   if (pass.training) saved_[batch.first_sample] = std::move(saved);
-  return x;
+  return output;
 }
 
 Array ModelChunk::logits(const Pass& pass, const MicroBatch& batch) {
