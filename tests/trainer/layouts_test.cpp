@@ -55,8 +55,7 @@ void work(const Options& options, Worker& worker, Recorder& recorder, bool leads
 void serve(const Options& options, ServedWorld& served, Timeline& timeline, Recorder& recorder) {
   const std::vector<UnitSpec> units = model_units(options.shape);
   const std::vector<UnitLayout> layouts = layouts_of(units, {});
-  ParameterServer server(served, options.server_mode, options.learning, options.steps, options.precision,
-                         layouts, timeline);
+  ParameterServer server(served, options.learning, options.steps, options.precision, layouts, timeline);
   server.start(options.seed);
   for (Index step = 0; step < options.steps; ++step) {
     server.step(step);

@@ -243,7 +243,7 @@ TEST_CASE("parameter servers hold and send the bytes of the formulas, and apply 
     if (served.is_server()) {
       const std::vector<UnitSpec> units = model_units(options.shape);
       const std::vector<UnitLayout> layouts = layouts_of(units, {});
-      ParameterServer server(served, mode, options.learning, options.steps, type, layouts, timeline);
+      ParameterServer server(served, options.learning, options.steps, type, layouts, timeline);
       server.start(options.seed);
       if (async)
         server.serve();

@@ -165,8 +165,7 @@ class ServerRole : public Role {
         timeline_(timeline),
         units_(model_units(options.shape)),
         layouts_(layouts_of(units_, {})),
-        server_(served, options.server_mode, options.learning, options.steps, options.precision, layouts_,
-                timeline) {
+        server_(served, options.learning, options.steps, options.precision, layouts_, timeline) {
     if (checkpoint == nullptr)
       server_.start(options.seed);
     else

@@ -118,11 +118,9 @@ void ServerClient::finish() {
   pull();
 }
 
-ParameterServer::ParameterServer(ServedWorld& served, ServerMode mode, const LearningOptions& learning,
-                                 Index steps, Type type, std::span<const UnitLayout> layouts,
-                                 Timeline& timeline)
+ParameterServer::ParameterServer(ServedWorld& served, const LearningOptions& learning, Index steps, Type type,
+                                 std::span<const UnitLayout> layouts, Timeline& timeline)
     : served_(served),
-      mode_(mode),
       learning_(learning),
       steps_(steps),
       type_(type),

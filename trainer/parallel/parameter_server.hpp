@@ -77,8 +77,8 @@ class ParameterServer {
   using Staleness = std::array<double, 17>;
 
   /// Collective over the servers. All must outlive it. `layouts` are all units of the model.
-  ParameterServer(ServedWorld& served, ServerMode mode, const LearningOptions& learning, Index steps,
-                  Type type, std::span<const UnitLayout> layouts, Timeline& timeline);
+  ParameterServer(ServedWorld& served, const LearningOptions& learning, Index steps, Type type,
+                  std::span<const UnitLayout> layouts, Timeline& timeline);
 
   /// Weights as training starts with them.
   void start(std::uint64_t seed) { states_.start(seed); }
@@ -107,7 +107,6 @@ class ParameterServer {
   std::size_t any_worker_with_message();
 
   ServedWorld& served_;
-  ServerMode mode_;
   const LearningOptions& learning_;
   Index steps_;
   Type type_;
