@@ -48,9 +48,9 @@ class Link {
   RankGroup& group_;
   Memory& memory_;
   Bell bell_;
-  Stream stream_;
   std::deque<Message> under_way_;
   std::deque<MessageShape> expected_;
+  Stream stream_;  // goes first, and ends what it does with the messages
 };
 
 }  // namespace trainer

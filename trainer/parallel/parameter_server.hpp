@@ -65,8 +65,8 @@ class ServerClient {
   ServerMode mode_;
   ModelStates& states_;
   Type type_;
-  std::vector<std::unique_ptr<Link>> gradients_, weights_;  // by server
   std::vector<std::array<float, 2>> headers_, replies_;     // by server; they stay while they travel
+  std::vector<std::unique_ptr<Link>> gradients_, weights_;  // by server
 };
 
 /// A rank that serves.
@@ -115,8 +115,8 @@ class ParameterServer {
   RankGroup group_, gather_;  // the servers; nothing is gathered
   ModelStates states_;
   Bell bell_ = std::make_shared<std::atomic<std::uint64_t>>(0);
-  std::vector<std::unique_ptr<Link>> gradients_, weights_;  // by worker
   std::vector<std::array<float, 2>> replies_;
+  std::vector<std::unique_ptr<Link>> gradients_, weights_;  // by worker
   std::vector<bool> finished_;
   Index updates_ = 0;
   Staleness staleness_{};
