@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
 // Every layout trains the same model: losses of each step and the first gradients are those of one rank.
-// Arguments: steps, then text files.
+// Arguments: steps, tokens of a sample, then text files.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -135,14 +135,15 @@ void serve_by(Options& o, int workers, int servers) {
 }  // namespace
 
 int main(int argc, char** argv) try {
-  if (argc < 3) {
-    std::fputs("usage: layouts_test STEPS FILE...\n", stderr);
+  if (argc < 4) {
+    std::fputs("usage: layouts_test STEPS CONTEXT FILE...\n", stderr);
     return 2;
   }
   Options base;
   base.steps = std::atoi(argv[1]);
-  base.data.assign(argv + 2, argv + argc);
+  base.data.assign(argv + 3, argv + argc);
   base.shape = preset("tiny");
+  base.shape.context = std::atoi(argv[2]);
   base.bucket_bytes = 1 << 20;
   const Corpus corpus(read_text(base.data), base.shape.context, base.held_out);
 
@@ -218,7 +219,7 @@ int main(int argc, char** argv) try {
     double gradient = largest_gradient_difference(run, reference, options.shape);
     bool good = loss <= layout.loss_tolerance && gradient <= layout.gradient_tolerance;
     failures += !good;
-    fmt::print("{:<40} losses differ by {:.1e}, first gradients by {:.1e}{}\n", layout.name, loss, gradient,
+    fmt::print("{:<67} losses differ by {:.1e}, first gradients by {:.1e}{}\n", layout.name, loss, gradient,
                good ? "" : "   TOO MUCH");
     std::fflush(stdout);
   };
