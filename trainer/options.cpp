@@ -177,13 +177,13 @@ std::string agreement(const Options& o) {
       "micro-batch {} rate "
       "{} {} "
       "warm-up {} "
-      "beta {} {} decay {} clip {} evaluate {} checkpoint {} every {} trace {}",
+      "beta {} {} decay {} clip {} evaluate {} checkpoint {} every {} trace {} report {} metrics {}",
       fmt::join(o.data, ","), o.held_out, s.layers, s.width, s.heads, s.context, s.tied, s.dropout,
       name_of(o.precision), o.seed, o.grid.data, o.grid.tensor, o.grid.pipeline.stages,
       name_of(o.grid.pipeline.schedule), o.grid.pipeline.chunks, static_cast<int>(o.server_mode), o.servers,
       o.timed_block, o.sequence_parallel, static_cast<int>(o.zero), o.bucket_bytes, o.recompute, o.steps,
       o.batch, o.micro_batch, l.rate, l.least_rate, l.warm_up, l.beta1, l.beta2, l.decay, l.clip,
-      o.evaluate_every, o.checkpoint, o.checkpoint_every, o.trace);
+      o.evaluate_every, o.checkpoint, o.checkpoint_every, o.trace, o.report, o.metrics);
 }
 
 }  // namespace trainer

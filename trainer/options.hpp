@@ -37,6 +37,8 @@ struct Options {
   bool threads = false;    ///< all ranks in this process
   std::string metrics;     ///< file for JSON lines; empty: none
   std::string trace;       ///< file for a timeline of every rank; empty: none
+  std::string report;      ///< folder for a page of plots; empty: none
+  std::string command;     ///< as it was typed, for the report
   std::string checkpoint;  ///< folder; empty: none
   Index checkpoint_every = 100;
   int keep = 2;  ///< newest checkpoints

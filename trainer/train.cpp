@@ -2,11 +2,13 @@
 //
 // `tutti-train`: the program around the trainer's library.
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <cstdio>
 #include <tutti/world.hpp>
 
 #include "app/command_line.hpp"
+#include "app/stop.hpp"
 #include "app/training.hpp"
 
 namespace {
@@ -39,6 +41,7 @@ int main(int argc, char** argv) {
   try {
     app.parse(argc, argv);
     finish(line);
+    line.options.command = fmt::format("{}", fmt::join(argv, argv + argc, " "));
     return run(line);
   } catch (const CLI::ParseError& error) {
     return app.exit(error) == 0 ? 0 : 2;

@@ -123,7 +123,12 @@ void add_training_options(CLI::App& app, CommandLine& t) {
   app.add_option("--evaluate-every", o.evaluate_every, "Steps between measurements of the held-out loss")
       ->capture_default_str()
       ->group("Training");
-  app.add_option("--metrics", o.metrics, "File to write: a JSON object a step, a line each")
+  app.add_option("--metrics", o.metrics,
+                 "File to write: a JSON object a step and, at the end, a rank; a line each")
+      ->group("Results");
+  app.add_option("--report", o.report,
+                 "Folder to write index.html in at the end: loss, a step of every rank, memory and messages "
+                 "beside their formulas")
       ->group("Results");
   app.add_option(
          "--trace", o.trace,

@@ -16,18 +16,33 @@ Progress::Progress(const Options& options, bool goes_on) : options_(options) {
   require_metrics();
 }
 
-void Progress::start(const Corpus& corpus, const Worker& worker, Index first_step) {
-  first_step_ = first_step;
+void Progress::start(const Corpus& corpus, const Worker& worker, const Checkpoint* checkpoint) {
+  history_.unigram_entropy = corpus.unigram_entropy();
   fmt::print(
       "{} parameters ({}), {}, {} training tokens\n"
       "{}, {} samples a step; a token without its neighbours has {:.3f} nats\n",
       parameter_count(worker.units()), describe(options_.shape), name_of(options_.precision),
-      corpus.training_tokens(), describe_layout(options_), options_.batch, corpus.unigram_entropy());
+      corpus.training_tokens(), describe_layout(options_), options_.batch, history_.unigram_entropy);
+  if (checkpoint != nullptr) tell_checkpoint(*checkpoint);
   std::fflush(stdout);
 }
 
+void Progress::tell_checkpoint(const Checkpoint& checkpoint) const {
+  const CheckpointInfo &then = checkpoint.info(), now = checkpoint_info(options_, then.step, then.updates);
+  fmt::print("going on from {}, written by {}\n", checkpoint.path().string(), then.layout);
+  if (then.seed != now.seed || then.batch != now.batch || then.data != now.data)
+    fmt::print(stderr,
+               "tutti-train: note: it was trained with --seed {} --batch {} --data {}: from here on the text "
+               "comes in "
+               "another order\n",
+               then.seed, then.batch, then.data);
+}
+
 void Progress::step(Index step, const Worker::StepResult& result) {
+  if (history_.steps.empty()) first_step_ = step;
   seconds_ += result.seconds;
+  history_.steps.push_back(
+      {step + 1, result.loss, result.gradient_norm, result.seconds, result.blocked_seconds, result.bubble});
   const double left =
       seconds_ / static_cast<double>(step + 1 - first_step_) * static_cast<double>(options_.steps - step - 1);
   const double tokens_per_second =
@@ -49,6 +64,7 @@ void Progress::step(Index step, const Worker::StepResult& result) {
 }
 
 void Progress::held_out(Index step, double loss) {
+  history_.held_out.push_back({step + 1, loss});
   fmt::print("held-out loss {:.4f}\n", loss);
   std::fflush(stdout);
   write({{"step", step + 1}, {"held_out_loss", loss}});
@@ -61,9 +77,10 @@ void Progress::staleness(const ParameterServer::Staleness& counts) {
     all += counts[i];
     sum += static_cast<double>(i) * counts[i];
     if (counts[i] > 0)
-      table += fmt::format("  {:>6.0f} gradients were {}{} updates old\n", counts[i], i,
+      table += fmt::format("  {:>6.0f} pushes were {}{} updates old\n", counts[i], i,
                            i + 1 == counts.size() ? " or more" : "");
   }
+  if (all == 0) return;
   fmt::print("staleness: {:.2f} updates in the mean\n{}", sum / all, table);
   write({{"staleness", counts}});
 }
@@ -75,6 +92,16 @@ void Progress::saved(Index steps, const std::string& trouble) {
     fmt::print(stderr, "tutti-train: no checkpoint of step {}: {}; training goes on, earlier ones stay\n",
                steps, trouble);
   std::fflush(stdout);
+}
+
+void Progress::stopped(Index steps, const char* by) {
+  fmt::print("stopped after step {} by {}\n", steps, by);
+  std::fflush(stdout);
+}
+
+void Progress::ranks(const std::vector<Measurement>& measurements) {
+  for (std::size_t r = 0; r < measurements.size(); ++r)
+    write_line(to_json_line(measurements[r], static_cast<int>(r)));
 }
 
 std::string Progress::learned(const Worker::StepResult& result) const {
@@ -96,9 +123,11 @@ void Progress::require_metrics() const {
     throw Error(fmt::format("cannot write --metrics {}: {}", options_.metrics, std::strerror(errno)));
 }
 
-void Progress::write(const nlohmann::json& object) {
+void Progress::write(const nlohmann::json& object) { write_line(object.dump()); }
+
+void Progress::write_line(const std::string& line) {
   if (options_.metrics.empty()) return;
-  metrics_ << object.dump() << '\n' << std::flush;
+  metrics_ << line << '\n' << std::flush;
   require_metrics();
 }
 

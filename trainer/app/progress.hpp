@@ -3,6 +3,8 @@
 #include <fstream>
 #include <nlohmann/json_fwd.hpp>
 
+#include "report/history.hpp"
+#include "report/measurement.hpp"
 #include "worker.hpp"
 
 namespace trainer {
@@ -14,24 +16,33 @@ class Progress {
   /// Options must outlive it. Opens the file of metrics; a run that `goes_on` adds to it.
   Progress(const Options& options, bool goes_on);
 
-  void start(const Corpus& corpus, const Worker& worker, Index first_step);
+  /// `checkpoint`: what the run goes on from, or null.
+  void start(const Corpus& corpus, const Worker& worker, const Checkpoint* checkpoint);
   void step(Index step, const Worker::StepResult& result);
   void held_out(Index step, double loss);
-  /// Of all gradients that asynchronous servers applied.
+  /// Of all pushes that asynchronous servers applied.
   void staleness(const ParameterServer::Staleness& counts);
   /// `trouble`: "", or why there is no checkpoint.
   void saved(Index steps, const std::string& trouble);
+  void stopped(Index steps, const char* by);
+  /// Of every rank, by rank, at the end.
+  void ranks(const std::vector<Measurement>& measurements);
+
+  const History& history() const { return history_; }
 
  private:
   void require_metrics() const;
   std::string learned(const Worker::StepResult& result) const;
   std::string particulars(const Worker::StepResult& result) const;
   void write(const nlohmann::json& object);
+  void write_line(const std::string& line);
+  void tell_checkpoint(const Checkpoint& checkpoint) const;
 
   const Options& options_;
   std::ofstream metrics_;
   Index first_step_ = 0;
   double seconds_ = 0;
+  History history_;
 };
 
 }  // namespace trainer

@@ -7,10 +7,6 @@
 
 namespace trainer {
 
-/// The first SIGINT or SIGTERM from now on asks training to end after the step, with a checkpoint; another
-/// one more than a second later ends the process at once.
-void stop_on_signals();
-
 /// Trains as one rank of `world`, and tells of it on rank 0. Collective. Returns the process' exit code: 0,
 /// or 128 + the signal that it was stopped by. Throws Error or tutti::Exception.
 int train(const Options& options, const Corpus& corpus, tutti::Communicator world);

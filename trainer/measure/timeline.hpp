@@ -33,6 +33,7 @@ class Timeline {
   void start() { origin_ = Clock::now(); }
   /// From now on spans are kept, or only added up.
   void keep(bool kept) { keeps_ = kept; }
+  void forget() { spans_.clear(); }
 
   double now() const { return since_origin(Clock::now()); }
   double since_origin(Clock::time_point time) const {

@@ -29,6 +29,8 @@ const char* name_of(Collective collective) {
       return "all-gather";
     case Collective::SendReceive:
       return "send/receive";
+    case Collective::Numbers:
+      return "single numbers";
   }
   return "?";
 }
@@ -111,7 +113,7 @@ void RankGroup::all_reduce(Type type, void* data, Index count, const Stream* str
 }
 
 void RankGroup::all_reduce(double* data, Index count, ncclRedOp_t op) {
-  run(Collective::AllReduce, 2 * ring_share() * static_cast<double>(count) * sizeof(double), nullptr,
+  run(Collective::Numbers, 2 * ring_share() * static_cast<double>(count) * sizeof(double), nullptr,
       [&](ncclComm_t comm, cudaStream_t queue) {
         return ncclAllReduce(data, data, static_cast<std::size_t>(count), ncclFloat64, op, comm, queue);
       });

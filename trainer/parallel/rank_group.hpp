@@ -15,8 +15,9 @@
 
 namespace trainer {
 
-enum class Collective : std::uint8_t { AllReduce, ReduceScatter, AllGather, SendReceive };
-inline constexpr std::size_t kCollectiveCount = 4;
+/// Numbers: all-reduces of a few single numbers (losses, norms), which are kept apart from those of arrays.
+enum class Collective : std::uint8_t { AllReduce, ReduceScatter, AllGather, SendReceive, Numbers };
+inline constexpr std::size_t kCollectiveCount = 5;
 const char* name_of(Collective collective);
 
 /// What one rank has sent in one group of ranks, and how long it stood waiting for it. `sent` is what a ring
@@ -73,7 +74,7 @@ class RankGroup {
   Traffic& traffic() { return traffic_; }
   const Traffic& traffic() const { return traffic_; }
 
-  /// In place.
+  /// In place; the second one for single numbers.
   void all_reduce(Type type, void* data, Index count, const Stream* stream = nullptr);
   void all_reduce(double* data, Index count, ncclRedOp_t op = ncclSum);
   void maximum(float* data, Index count);

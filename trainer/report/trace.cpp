@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include "app/trace.hpp"
+#include "report/trace.hpp"
 
 #include <fmt/format.h>
 
-#include <cerrno>
-#include <cstring>
-#include <fstream>
 #include <nlohmann/json.hpp>
+
+#include "report/measurement.hpp"
 
 namespace trainer {
 
@@ -17,17 +16,6 @@ std::string name_of(const Span& span) {
   if (*span.of != '\0') name += fmt::format(" for {}", span.of);
   if (span.micro_batch >= 0) name += fmt::format(" {}", span.micro_batch);
   return name;
-}
-
-// Seconds to add to this rank's times so that they are rank 0's: clocks differ between hosts, and timelines
-// begin at different moments.
-double shift_to_rank_0(RankGroup& job, const Timeline& timeline) {
-  double same_moment = 0;
-  job.all_reduce(&same_moment, 1);
-  const double now = timeline.now();
-  double now_at_0 = job.rank() == 0 ? now : 0;
-  job.all_reduce(&now_at_0, 1);
-  return now_at_0 - now;
 }
 
 // The events of one rank, each followed by a comma.
@@ -55,18 +43,14 @@ std::string events_of(int rank, const Timeline& timeline, double shift, const st
 
 }  // namespace
 
-void write_trace(const std::string& path, RankGroup& job, const Timeline& timeline,
-                 const std::string& label) {
+std::string trace_of(RankGroup& job, const Timeline& timeline, const std::string& label) {
   const double shift = shift_to_rank_0(job, timeline);
   const std::vector<std::string> parts = job.gather(events_of(job.rank(), timeline, shift, label));
-  if (job.rank() != 0) return;
+  if (job.rank() != 0) return "";
   std::string text = "{\"displayTimeUnit\": \"ms\", \"traceEvents\": [\n";
   for (const std::string& part : parts) text += part;
   text.resize(text.size() - 2);  // the last comma
-  text += "\n]}\n";
-  std::ofstream file(path);
-  file << text << std::flush;
-  if (!file) throw Error(fmt::format("cannot write --trace {}: {}", path, std::strerror(errno)));
+  return text + "\n]}\n";
 }
 
 }  // namespace trainer

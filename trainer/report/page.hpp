@@ -1,0 +1,24 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#pragma once
+#include <string>
+#include <vector>
+
+namespace trainer {
+
+/// A page of HTML that needs no other file.
+class Page {
+ public:
+  Page(const std::string& title, const std::string& subtitle);
+
+  void section(const std::string& title, const std::string& words);
+  void picture(const std::string& svg) { body_ += "<figure>" + svg + "</figure>\n"; }
+  /// The first row is the heading; columns after the first `text_columns` hold numbers.
+  void table(const std::vector<std::vector<std::string>>& rows, std::size_t text_columns);
+  void command(const std::string& line);
+  std::string finish() const;
+
+ private:
+  std::string title_, body_;
+};
+
+}  // namespace trainer
