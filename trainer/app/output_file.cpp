@@ -13,8 +13,6 @@ namespace trainer {
 OutputFile::OutputFile(std::string option, std::filesystem::path path)
     : option_(std::move(option)), path_(std::move(path)) {
   std::error_code error;
-  if (path_.has_parent_path()) std::filesystem::create_directories(path_.parent_path(), error);
-  if (error) throw Error(fmt::format("cannot write {} {}: {}", option_, path_.string(), error.message()));
   if (std::filesystem::is_directory(path_, error))
     throw Error(fmt::format("cannot write {} {}: it is a folder", option_, path_.string()));
   if (std::filesystem::exists(path_, error) && !std::filesystem::is_regular_file(path_, error)) {

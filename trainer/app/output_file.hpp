@@ -11,7 +11,7 @@ namespace trainer {
 /// What is not a plain file (/dev/stdout) is written as it is.
 class OutputFile {
  public:
-  /// Makes the folders above `path`. Throws Error that names the option.
+  /// Throws Error that names the option.
   OutputFile(std::string option, std::filesystem::path path);
   ~OutputFile();
   OutputFile(const OutputFile&) = delete;

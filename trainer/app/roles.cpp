@@ -2,6 +2,7 @@
 #include "app/roles.hpp"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include "app/stop.hpp"
 
@@ -49,8 +50,11 @@ WorkerRole::WorkerRole(const Options& options, Worker& worker, ServedWorld* serv
 
 std::string WorkerRole::name() const {
   const Grid& grid = worker_.grid();
-  return fmt::format("data {}, tensor {}, stage {}", grid.data.rank(), grid.tensor.rank(),
-                     grid.pipeline.rank());
+  std::vector<std::string> places;
+  for (auto [name, group] :
+       {std::pair("data", &grid.data), {"tensor", &grid.tensor}, {"stage", &grid.pipeline}})
+    if (group->size() > 1) places.push_back(fmt::format("{} {}", name, group->rank()));
+  return places.empty() ? "alone" : fmt::format("{}", fmt::join(places, ", "));
 }
 
 void WorkerRole::step(Index step) {

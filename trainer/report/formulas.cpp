@@ -74,9 +74,11 @@ double expected_activations(const Options& o, RankPlace place, const Part& part)
   const Stored stored(o);
   const auto passes = static_cast<double>(stored_passes(o, place));
   const double blocks = passes * static_cast<double>(part.blocks) / o.grid.pipeline.chunks;
-  const double heads =
-      part.last ? stored.head * (o.grid.pipeline.schedule == PipelineSchedule::GPipe ? passes : 1) : 0;
-  return (o.recompute ? blocks * stored.block_input + stored.block : blocks * stored.block) + heads;
+  const double heads = !part.last ? 0 : o.grid.pipeline.schedule == PipelineSchedule::GPipe ? passes : 1;
+  if (!o.recompute) return blocks * stored.block + heads * stored.head;
+  // Beside the blocks' inputs one block has all of it, before which the last head has gone.
+  const double inputs = blocks * stored.block_input, again = stored.block - stored.block_input;
+  return heads == 0 ? inputs + again : inputs + (heads - 1) * stored.head + std::max(stored.head, again);
 }
 
 std::array<double, kUseCount> server_memory(const Options& o, const Part& part) {
@@ -119,7 +121,8 @@ class TrafficFormulas {
     // Each worker gets this server's weights once for each of its gradients.
     const double headers = 2 * sizeof(float) * o_.grid.data;
     add("workers", Collective::SendReceive, o_.grid.data * part_.parameters / o_.servers * size_ + headers,
-        "workers / servers x weights");
+        o_.server_mode == ServerMode::Asynchronous ? "workers / servers x weights, and once more at the end"
+                                                   : "workers / servers x weights");
   }
 
   void push() {

@@ -13,7 +13,7 @@ constexpr const char* kStyle = R"(
 body { font: 15px/1.5 system-ui, sans-serif; color: #222; background: #fff; max-width: 800px; margin: 2rem auto; padding: 0 1rem }
 h1 { font-size: 1.5rem; margin-bottom: 0 } h2 { font-size: 1.15rem; margin-top: 2.2rem }
 figure { margin: 0.5rem 0; overflow-x: auto } svg { max-width: 100%; height: auto }
-table { border-collapse: collapse; font-size: 0.87rem } th, td { padding: 0.2rem 0.7rem; border-bottom: 1px solid #e4e4e4; text-align: left }
+table { border-collapse: collapse; font-size: 0.87rem } th, td { padding: 0.2rem 0.7rem; border-bottom: 1px solid #e4e4e4; text-align: left; vertical-align: top }
 th.number, td.number { text-align: right; font-variant-numeric: tabular-nums; white-space: nowrap }
 pre { background: #f5f5f5; padding: 0.6rem; white-space: pre-wrap; overflow-wrap: anywhere } .subtitle { color: #666 })";
 
@@ -38,6 +38,13 @@ void Page::table(const std::vector<std::vector<std::string>>& rows, std::size_t 
                            plot::escaped(rows[r][c]));
     body_ += "</tr>\n";
   }
+  body_ += "</table>\n";
+}
+
+void Page::facts(const std::vector<std::pair<std::string, std::string>>& rows) {
+  body_ += "<table>\n";
+  for (const auto& [name, words] : rows)
+    body_ += fmt::format("<tr><th>{}</th><td>{}</td></tr>\n", plot::escaped(name), plot::escaped(words));
   body_ += "</table>\n";
 }
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace trainer {
@@ -14,6 +15,8 @@ class Page {
   void picture(const std::string& svg) { body_ += "<figure>" + svg + "</figure>\n"; }
   /// The first row is the heading; columns after the first `text_columns` hold numbers.
   void table(const std::vector<std::vector<std::string>>& rows, std::size_t text_columns);
+  /// Names and what there is to say of them.
+  void facts(const std::vector<std::pair<std::string, std::string>>& rows);
   void command(const std::string& line);
   std::string finish() const;
 

@@ -27,7 +27,7 @@ std::vector<double> ticks(double low, double high) {
     if (step < rough) step = factor * power;
   std::vector<double> values;
   for (double i = std::ceil(low / step - 1e-9); i * step <= high + 1e-9 * step; ++i)
-    values.push_back(i * step);
+    values.push_back(i * step + 0.0);  // + 0.0: no -0
   return values;
 }
 
@@ -205,6 +205,19 @@ std::string svg(const LinePlot& plot) {
   return picture.finish();
 }
 
+namespace {
+
+std::vector<BarPlot::Segment> used_segments(const BarPlot& plot) {
+  std::vector<BarPlot::Segment> used;
+  for (std::size_t s = 0; s < plot.segments.size(); ++s)
+    if (std::any_of(plot.bars.begin(), plot.bars.end(),
+                    [&](const BarPlot::Bar& bar) { return bar.values[s] > 0; }))
+      used.push_back(plot.segments[s]);
+  return used;
+}
+
+}  // namespace
+
 std::string svg(const BarPlot& plot) {
   constexpr double kBar = 17, kFaintBar = 7, kGap = 7;
   double height = kTop + kLegendHeight, most = 0;
@@ -219,7 +232,7 @@ std::string svg(const BarPlot& plot) {
   const double left = label_width(plot.bars, [](const BarPlot::Bar& bar) { return bar.label; });
   const Scale x{0, most > 0 ? most : 1, left, kWidth - 80};
   Picture picture(height + kBottom);
-  picture.legend(plot.segments);
+  picture.legend(used_segments(plot));
   picture.horizontal_axis(x, height, kTop + kLegendHeight, fmt::format("{}, {}", plot.label, unit.name),
                           unit.size);
   double y = kTop + kLegendHeight;

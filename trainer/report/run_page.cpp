@@ -2,6 +2,7 @@
 #include "report/run_page.hpp"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <cmath>
@@ -32,6 +33,38 @@ std::vector<double> each(const std::vector<History::Step>& steps, Get get) {
   return values;
 }
 
+// Rows that are the same for several ranks, once: "0, 1" in front of them.
+class RankTable {
+ public:
+  explicit RankTable(std::vector<std::string> heading) : heading_(std::move(heading)) {}
+
+  void add(std::size_t rank, std::vector<std::string> cells) {
+    auto same = [&](const Row& row) { return row.cells == cells; };
+    auto found = std::find_if(rows_.begin(), rows_.end(), same);
+    if (found == rows_.end()) found = rows_.insert(rows_.end(), {{}, std::move(cells)});
+    found->ranks.push_back(rank);
+  }
+  bool empty() const { return rows_.empty(); }
+  std::vector<std::vector<std::string>> finish() const {
+    std::vector<std::vector<std::string>> table = {heading_};
+    for (const Row& row : rows_) {
+      table.push_back({fmt::format("{}", fmt::join(row.ranks, ", "))});
+      table.back().insert(table.back().end(), row.cells.begin(), row.cells.end());
+    }
+    return table;
+  }
+
+ private:
+  struct Row {
+    std::vector<std::size_t> ranks;
+    std::vector<std::string> cells;
+  };
+  std::vector<std::string> heading_;
+  std::vector<Row> rows_;
+};
+
+std::string ratio(double measured, double formula) { return fmt::format("{:.3f}", measured / formula); }
+
 // --- facts
 
 std::string share(double value) { return fmt::format("{:.1f} %", 100 * value); }
@@ -48,8 +81,8 @@ double imbalance(const std::vector<Measurement>& ranks, std::size_t workers) {
 
 void add_facts(Page& page, const Options& o, const History& history, const std::vector<Measurement>& ranks) {
   const double seconds = median(each(history.steps, [](const auto& s) { return s.seconds; }));
-  std::vector<std::vector<std::string>> facts = {
-      {"", ""},
+  std::vector<std::pair<std::string, std::string>> facts = {
+      {"Layout", describe_layout(o)},
       {"Model", fmt::format("{} parameters: {}", parameter_count(model_units(o.shape)), describe(o.shape))},
       {"Precision", name_of(o.precision)},
       {"A step", fmt::format("{} samples of {} tokens, {} a rank at once", o.batch, o.shape.context,
@@ -76,8 +109,7 @@ void add_facts(Page& page, const Options& o, const History& history, const std::
   facts.push_back(
       {"Load imbalance", fmt::format("the slowest rank computes {} longer than the mean",
                                      share(imbalance(ranks, static_cast<std::size_t>(o.grid.ranks()))))});
-  facts.front() = {"Layout", describe_layout(o)};
-  page.table(facts, 2);
+  page.facts(facts);
 }
 
 // --- pictures
@@ -96,6 +128,23 @@ plot::Line thinned(const History& history, std::string name, const char* color, 
   return line;
 }
 
+// Each point the mean of its neighbourhood.
+plot::Line smoothed(const plot::Line& line) {
+  plot::Line smooth = line;
+  smooth.name += ", smoothed";
+  smooth.color = plot::kBlue;
+  smooth.stroke = plot::Stroke::Solid;
+  const std::size_t count = line.y.size(), reach = count / 40 + 1;
+  for (std::size_t i = 0; i < count; ++i) {
+    const std::size_t own_reach = std::min({reach, i, count - 1 - i});
+    const auto first = line.y.begin() + static_cast<std::ptrdiff_t>(i - own_reach);
+    const auto length = 2 * own_reach + 1;
+    smooth.y[i] = std::accumulate(first, first + static_cast<std::ptrdiff_t>(length), 0.0) /
+                  static_cast<double>(length);
+  }
+  return smooth;
+}
+
 void add_losses(Page& page, const History& history) {
   if (history.steps.empty()) return;
   page.section("Loss",
@@ -104,13 +153,7 @@ void add_losses(Page& page, const History& history) {
   plot::LinePlot plot{.x_label = "step", .y_label = "loss", .lines = {}};
   plot::Line losses = thinned(history, "training", plot::kSky, plot::Stroke::Faint);
   if (losses.y.size() > 60) {
-    plot::Line smooth = losses;
-    smooth.name = "training, smoothed";
-    smooth.color = plot::kBlue;
-    smooth.stroke = plot::Stroke::Solid;
-    for (std::size_t i = 1; i < smooth.y.size(); ++i)
-      smooth.y[i] = 0.95 * smooth.y[i - 1] + 0.05 * smooth.y[i];
-    plot.lines = {losses, smooth};
+    plot.lines = {losses, smoothed(losses)};
   } else {
     losses.color = plot::kBlue;
     losses.stroke = plot::Stroke::Solid;
@@ -209,7 +252,7 @@ void add_memory(Page& page, const std::vector<Measurement>& ranks) {
       .label = "memory of a rank", .quantity = plot::Quantity::Bytes, .segments = {}, .bars = {}};
   for (std::size_t use = 0; use < kUseCount; ++use)
     plot.segments.push_back({name_of(static_cast<Use>(use)), kColors[use]});
-  std::vector<std::vector<std::string>> table = {{"rank", "use", "measured", "formula", "ratio"}};
+  RankTable table({"ranks", "use", "measured", "formula", "ratio"});
   for (std::size_t r = 0; r < ranks.size(); ++r) {
     plot::BarPlot::Bar measured{.label = rank_label(r, ranks[r]), .values = {}};
     plot::BarPlot::Bar expected{.label = "", .values = {}, .faint = true};
@@ -217,14 +260,14 @@ void add_memory(Page& page, const std::vector<Measurement>& ranks) {
       measured.values.push_back(held.largest);
       expected.values.push_back(std::isfinite(held.formula) ? held.formula : 0);
       if (held.formula > 0)
-        table.push_back({fmt::format("{}", r), held.use, plot::bytes(held.largest), plot::bytes(held.formula),
-                         fmt::format("{:.3f}", held.largest / held.formula)});
+        table.add(r, {held.use, plot::bytes(held.largest), plot::bytes(held.formula),
+                      ratio(held.largest, held.formula)});
     }
     plot.bars.push_back(std::move(measured));
     plot.bars.push_back(std::move(expected));
   }
   page.picture(svg(plot));
-  page.table(table, 2);
+  page.table(table.finish(), 2);
 }
 
 void add_traffic(Page& page, const std::vector<Measurement>& ranks) {
@@ -232,15 +275,13 @@ void add_traffic(Page& page, const std::vector<Measurement>& ranks) {
       "Bytes sent in a step",
       "By each rank, as a ring sends them, in the mean of all steps, beside the formula. Shards are padded "
       "to whole cache lines; single numbers are losses and norms.");
-  std::vector<std::vector<std::string>> table = {
-      {"rank", "group", "collective", "formula", "calls", "sent", "by the formula", "ratio"}};
+  RankTable table({"ranks", "group", "collective", "formula", "calls", "sent", "by the formula", "ratio"});
   for (std::size_t r = 0; r < ranks.size(); ++r)
     for (const Measurement::Sent& sent : ranks[r].sent) {
       const bool known = sent.formula > 0;
-      table.push_back({fmt::format("{}", r), sent.group, sent.collective, sent.what,
-                       fmt::format("{:g}", sent.calls), plot::bytes(sent.bytes),
-                       known ? plot::bytes(sent.formula) : "",
-                       known ? fmt::format("{:.3f}", sent.bytes / sent.formula) : ""});
+      table.add(r, {sent.group, sent.collective, sent.what, fmt::format("{:g}", sent.calls),
+                    plot::bytes(sent.bytes), known ? plot::bytes(sent.formula) : "",
+                    known ? ratio(sent.bytes, sent.formula) : ""});
     }
   plot::BarPlot plot{
       .label = "sent by a rank in a step", .quantity = plot::Quantity::Bytes, .segments = {}, .bars = {}};
@@ -261,9 +302,9 @@ void add_traffic(Page& page, const std::vector<Measurement>& ranks) {
     plot.bars.push_back(std::move(measured));
     plot.bars.push_back(std::move(expected));
   }
-  if (table.size() == 1) return page.command("One rank alone sends nothing.");
+  if (table.empty()) return page.command("One rank alone sends nothing.");
   page.picture(svg(plot));
-  page.table(table, 4);
+  page.table(table.finish(), 4);
 }
 
 }  // namespace
