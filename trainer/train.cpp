@@ -17,19 +17,29 @@ using namespace trainer;
 
 int run(const CommandLine& line) {
   const tutti::World world = tutti::World::from_environment();
+  const Options& options = line.options;
   if (line.generates) {
     if (world.size() > 1) throw Error("generate runs as one process, but this job has several");
     generate(line.generate);
     return 0;
   }
-  const Options& options = line.options;
   if (options.threads && world.size() > 1)
     throw Error(
         "--threads runs all ranks in one process, but this job has several: leave out one of the two");
-  check(options, options.threads ? options.ranks() : world.size());
+  const bool threads = options.threads || (line.scales && world.size() == 1);
+  const int asked = line.scales ? line.scaling.most() : options.ranks(),
+            ranks = threads ? asked : world.size();
+  if (line.scales)
+    check(line.scaling, options, ranks);
+  else
+    check(options, ranks);
   const Corpus corpus(read_text(options.data), options.shape.context, options.held_out);
   stop_on_signals();
-  return options.threads ? train_in_threads(options, corpus) : train(options, corpus, world.communicator());
+  auto rank = [&](tutti::Communicator communicator) {
+    return line.scales ? measure_scaling(line.scaling, options, corpus, std::move(communicator))
+                       : train(options, corpus, std::move(communicator));
+  };
+  return threads ? in_threads(ranks, rank) : rank(world.communicator());
 }
 
 }  // namespace

@@ -7,6 +7,7 @@
 
 #include "report/measurement.hpp"
 #include "report/plot.hpp"
+#include "report/scaling.hpp"
 #include "support/catch.hpp"
 #include "support/ranks.hpp"
 #include "worker.hpp"
@@ -143,4 +144,27 @@ TEST_CASE("plots are made of finite numbers, whatever the data") {
   CHECK(plot::bytes(12) == "12 B");
   CHECK(plot::bytes(3.7271e6) == "3.73 MB");
   CHECK(plot::seconds(0.01234) == "12.3 ms");
+}
+
+TEST_CASE("Karp-Flatt's fraction and Amdahl's fit find the serial share that times were made with") {
+  const double serial = GENERATE(0.0, 0.1, 0.5, 1.0);
+  Scaling scaling{.points = {}, .cores = 8};
+  for (int ranks : {1, 2, 4, 8, 16}) {
+    // With more ranks than cores it is slower than the law says, which the fit leaves out.
+    const double crowding = ranks > scaling.cores ? 3 : 1;
+    scaling.points.push_back({ranks, "", 2.5 * (serial + (1 - serial) / ranks) * crowding, 0.75, 0.25, 0.1});
+  }
+  CHECK(std::abs(scaling.serial_share() - serial) < 1e-12);
+  CHECK(std::isnan(scaling.karp_flatt(scaling.points[0])));
+  for (std::size_t i = 1; i < 4; ++i) {
+    CHECK(std::abs(scaling.karp_flatt(scaling.points[i]) - serial) < 1e-12);
+    CHECK(std::abs(scaling.speed_up(scaling.points[i]) - scaling.amdahl(scaling.points[i].ranks)) < 1e-12);
+  }
+  const std::string table = scaling_table(scaling);
+  CHECK(says(table, {"ranks", "25.0 %", "10.0 %"}));
+  CHECK(says(table, {"This host has 8 cores"}));
+  CHECK(says(scaling_page(scaling, "title", "command"), {"<svg", "title", "command"}));
+  scaling.cores = 1;
+  CHECK(std::isnan(scaling.serial_share()));
+  CHECK((scaling_table(scaling) + scaling_page(scaling, "", "")).find("nan") == std::string::npos);
 }

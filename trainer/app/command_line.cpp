@@ -96,7 +96,7 @@ void add_training_options(CLI::App& app, CommandLine& t) {
       ->group("Layout");
   app.add_flag("--threads", o.threads, "Run all ranks as threads of this process")->group("Layout");
 
-  app.add_option("--steps", o.steps, "Updates to make")->capture_default_str()->group("Training");
+  app.add_option("--steps", t.steps, "Updates to make; 100 by default")->group("Training");
   app.add_option("--batch", o.batch, "Samples of a step, over all ranks")
       ->capture_default_str()
       ->group("Training");
@@ -167,11 +167,36 @@ void add_generate(CLI::App& app, CommandLine& line) {
   command->callback([&] { line.generates = true; });
 }
 
+void add_scaling(CLI::App& app, CommandLine& line) {
+  ScalingOptions& o = line.scaling;
+  CLI::App* command = app.add_subcommand(
+      "scaling",
+      "Measures how the same training gets faster with more ranks: speed-up, efficiency, Karp-Flatt's "
+      "serial fraction, Amdahl's fit, communication and imbalance");
+  command->add_option("--ranks", o.ranks, "Numbers of ranks, from 1 up")
+      ->delimiter(',')
+      ->capture_default_str();
+  command->add_option("--along", o.along, "What the ranks are used for: dp, tp or pp")->capture_default_str();
+  command->add_option("--rounds", o.rounds, "Times to go through all numbers of ranks")
+      ->capture_default_str();
+  // All options of training say what is trained.
+  command->fallthrough();
+  command->footer(
+      "All options of training say what is trained; --steps (default 20), --report and --metrics are "
+      "scaling's.\n"
+      "Ranks are threads of this process, or of a job the first of its processes.\n"
+      "Examples:\n"
+      "  tutti-train scaling --ranks 1,2,4 --data book.txt --batch 16 --report scaling\n"
+      "  tutti run -n 4 tutti-train scaling --ranks 1,2,4 --along tp --data book.txt");
+  command->callback([&] { line.scales = true; });
+}
+
 }  // namespace
 
 void add_options(CLI::App& app, CommandLine& line) {
   add_training_options(app, line);
   add_generate(app, line);
+  add_scaling(app, line);
   app.footer(kExamples);
 }
 
@@ -211,6 +236,7 @@ void finish(CommandLine& t) {
   o.grid.pipeline.schedule = pipeline_schedule_from(t.schedule);
   o.timed_block = timed_block_from(t.compute) / std::max(1, o.grid.tensor);
   o.zero = static_cast<ZeroStage>(t.zero);
+  o.steps = t.steps.value_or(t.scales ? 20 : 100);
 }
 
 }  // namespace trainer

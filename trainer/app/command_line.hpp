@@ -3,8 +3,10 @@
 // The room of what a person types and sees.
 #pragma once
 #include <CLI/CLI.hpp>
+#include <optional>
 
 #include "app/generate.hpp"
+#include "app/scaling.hpp"
 #include "options.hpp"
 
 namespace trainer {
@@ -13,9 +15,12 @@ namespace trainer {
 struct CommandLine {
   Options options;
   GenerateOptions generate;
-  bool generates = false;  ///< `tutti-train generate`, in place of training
+  ScalingOptions scaling;
+  /// `tutti-train generate` or `scaling`, in place of training.
+  bool generates = false, scales = false;
   std::string preset = "tiny", precision = "fp32", schedule = "1f1b", compute = "full", servers;
   int zero = 0;
+  std::optional<Index> steps;
   bool untied = false;
   Index layers = 0, width = 0, heads = 0, context = 0;
 };

@@ -47,4 +47,11 @@ void OutputFile::require(bool good) const {
     throw Error(fmt::format("cannot write {} {}: {}", option_, path_.string(), std::strerror(errno)));
 }
 
+std::filesystem::path report_file(const std::string& folder) {
+  std::error_code error;
+  std::filesystem::create_directories(folder, error);
+  if (error) throw Error(fmt::format("cannot make the folder of --report {}: {}", folder, error.message()));
+  return std::filesystem::path(folder) / "index.html";
+}
+
 }  // namespace trainer

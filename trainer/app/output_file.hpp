@@ -29,4 +29,7 @@ class OutputFile {
   std::ofstream file_;
 };
 
+/// The page in the folder that --report asks for, which is made. Throws Error.
+std::filesystem::path report_file(const std::string& folder);
+
 }  // namespace trainer

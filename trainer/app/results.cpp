@@ -11,12 +11,7 @@ namespace trainer {
 Results::Results(const Options& options, bool writes) : options_(options) {
   if (!writes) return;
   if (!options.trace.empty()) trace_.emplace("--trace", options.trace);
-  if (options.report.empty()) return;
-  std::error_code error;
-  std::filesystem::create_directories(options.report, error);
-  if (error)
-    throw Error(fmt::format("cannot make the folder of --report {}: {}", options.report, error.message()));
-  report_.emplace("--report", std::filesystem::path(options.report) / "index.html");
+  if (!options.report.empty()) report_.emplace("--report", report_file(options.report));
 }
 
 void Results::write(Role& role) {

@@ -79,7 +79,7 @@ void WorkerRole::stopped(Index steps, const char* by) {
 
 Index WorkerRole::run_alone(Index first_step) {
   Index step = first_step;
-  while (step < options_.steps && stop_signal() == 0) this->step(step++);
+  while (step < options_.steps && !stops()) this->step(step++);
   worker_.finish();
   double updates = 0, steps = -static_cast<double>(step);
   job().all_reduce(&updates, 1, ncclMax);

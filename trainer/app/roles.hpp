@@ -30,6 +30,8 @@ class Role {
   virtual Index run_alone(Index first_step) = 0;
 
   Timeline& timeline() { return timeline_; }
+  /// Of the last step.
+  double last_seconds() const { return meter_.last_end() - meter_.last_begin(); }
   /// Of all ranks, on rank 0. Collective.
   std::vector<Measurement> measurements();
   /// What rank 0 saw; else null.

@@ -30,6 +30,14 @@ void stop_on_signals() {
   for (int signal : {SIGINT, SIGTERM}) std::signal(signal, on_signal);
 }
 
-int stop_signal() { return asked_by; }
+bool stops() { return asked_by != 0; }
+
+bool any_rank_stops(RankGroup& ranks) {
+  double count = stops() ? 1 : 0;
+  ranks.all_reduce(&count, 1);
+  return count > 0;
+}
+
+int stop_signal() { return asked_by == SIGTERM ? SIGTERM : SIGINT; }
 
 }  // namespace trainer

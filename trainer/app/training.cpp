@@ -35,12 +35,6 @@ std::unique_ptr<Checkpoint> checkpoint_of(const Options& options) {
   return checkpoint;
 }
 
-bool any_rank(RankGroup& job, bool says) {
-  double count = says ? 1 : 0;
-  job.all_reduce(&count, 1);
-  return count > 0;
-}
-
 // A rank that ends takes those with it that share a group with it, and they others. What went wrong first is
 // what the job's communicator knows; "" where it knows nothing within half a second.
 std::string first_failure(const RankGroup& job) {
@@ -69,15 +63,14 @@ int run(const Options& options, Role& role, Index first_step) {
       steps = role.run_alone(steps);
     else
       role.step(steps++);
-    const bool stops = any_rank(role.job(), stop_signal() != 0), ends = stops || steps == options.steps;
+    const bool stops = any_rank_stops(role.job()), ends = stops || steps == options.steps;
     if (options.timed_block == 0 && !stops && (ends || steps % options.evaluate_every == 0))
       role.evaluate(steps - 1);
     if (!options.checkpoint.empty() && (ends || steps % options.checkpoint_every == 0))
       save(options, role, steps, ends);
     if (!stops) continue;
-    const int signal = stop_signal() == SIGTERM ? SIGTERM : SIGINT;
-    role.stopped(steps, signal == SIGTERM ? "SIGTERM" : "Ctrl-C");
-    return 128 + signal;
+    role.stopped(steps, stop_signal() == SIGTERM ? "SIGTERM" : "Ctrl-C");
+    return stop_code();
   }
   return 0;
 }
@@ -142,8 +135,8 @@ int train(const Options& options, const Corpus& corpus, tutti::Communicator worl
   return work(options, results, worker, &served, std::move(progress), corpus, checkpoint.get());
 }
 
-int train_in_threads(const Options& options, const Corpus& corpus) {
-  std::vector<tutti::Communicator> communicators = tutti::Communicator::local(options.ranks());
+int in_threads(int ranks, const std::function<int(tutti::Communicator)>& rank) {
+  std::vector<tutti::Communicator> communicators = tutti::Communicator::local(ranks);
   std::vector<std::thread> threads;
   std::mutex mutex;
   std::exception_ptr first_error;
@@ -151,7 +144,7 @@ int train_in_threads(const Options& options, const Corpus& corpus) {
   for (tutti::Communicator& communicator : communicators)
     threads.emplace_back([&] {
       try {
-        const int own = train(options, corpus, std::move(communicator));
+        const int own = rank(std::move(communicator));
         std::lock_guard lock(mutex);
         code = own;
       } catch (...) {
