@@ -5,6 +5,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <functional>
 
 namespace trainer {
 
@@ -113,6 +114,11 @@ void check_checkpoints(const Options& o) {
 
 }  // namespace
 
+void check_held_out(double share) {
+  if (!(share > 0 && share < 1))
+    throw Error(fmt::format("--held-out is {}, but must lie between 0 and 1", share));
+}
+
 void check(const Options& o, int ranks) {
   check_model(o.shape);
   check_servers(o);
@@ -132,8 +138,7 @@ void check(const Options& o, int ranks) {
   if (!(o.timed_block >= 0 && o.timed_block <= kLongestBlock))
     throw Error(fmt::format("--compute timed:{} must lie between 0 and {} ms", o.timed_block * 1e3,
                             kLongestBlock * 1e3));
-  if (!(o.held_out > 0 && o.held_out < 1))
-    throw Error(fmt::format("--held-out is {}, but must lie between 0 and 1", o.held_out));
+  check_held_out(o.held_out);
   if (o.sequence_parallel)
     require_divisible("the tokens of a micro-batch,", o.samples_at_once() * o.shape.context, "--tp",
                       o.grid.tensor);
@@ -146,8 +151,9 @@ void check(const Options& o, int ranks) {
 }
 
 std::string describe(const ModelShape& shape) {
-  return fmt::format("{} layers, width {}, {} heads, context {}, {} head", shape.layers, shape.width,
-                     shape.heads, shape.context, shape.tied ? "tied" : "untied");
+  return fmt::format("{} layers, width {}, {} heads, context {}, vocabulary {}, {} head", shape.layers,
+                     shape.width, shape.heads, shape.context, shape.vocabulary,
+                     shape.tied ? "tied" : "untied");
 }
 
 std::string describe_layout(const Options& o) {
@@ -171,19 +177,21 @@ std::string agreement(const Options& o) {
   const ModelShape& s = o.shape;
   const LearningOptions& l = o.learning;
   return fmt::format(
-      "data {} held-out {} layers {} width {} heads {} context {} tied {} dropout {} precision {} seed {} dp "
+      "data {} tokenizer {} held-out {} layers {} width {} heads {} context {} tied {} dropout {} precision "
+      "{} seed {} dp "
       "{} tp {} pp {} schedule {} chunks {} "
       "ps {} servers {} compute {} sequence-parallel {} zero {} bucket {} recompute {} steps {} batch {} "
       "micro-batch {} rate "
       "{} {} "
       "warm-up {} "
       "beta {} {} decay {} clip {} evaluate {} checkpoint {} every {} trace {} report {} metrics {}",
-      fmt::join(o.data, ","), o.held_out, s.layers, s.width, s.heads, s.context, s.tied, s.dropout,
-      name_of(o.precision), o.seed, o.grid.data, o.grid.tensor, o.grid.pipeline.stages,
-      name_of(o.grid.pipeline.schedule), o.grid.pipeline.chunks, static_cast<int>(o.server_mode), o.servers,
-      o.timed_block, o.sequence_parallel, static_cast<int>(o.zero), o.bucket_bytes, o.recompute, o.steps,
-      o.batch, o.micro_batch, l.rate, l.least_rate, l.warm_up, l.beta1, l.beta2, l.decay, l.clip,
-      o.evaluate_every, o.checkpoint, o.checkpoint_every, o.trace, o.report, o.metrics);
+      fmt::join(o.data, ","), std::hash<std::string>()(o.tokenizer->model()), o.held_out, s.layers, s.width,
+      s.heads, s.context, s.tied, s.dropout, name_of(o.precision), o.seed, o.grid.data, o.grid.tensor,
+      o.grid.pipeline.stages, name_of(o.grid.pipeline.schedule), o.grid.pipeline.chunks,
+      static_cast<int>(o.server_mode), o.servers, o.timed_block, o.sequence_parallel,
+      static_cast<int>(o.zero), o.bucket_bytes, o.recompute, o.steps, o.batch, o.micro_batch, l.rate,
+      l.least_rate, l.warm_up, l.beta1, l.beta2, l.decay, l.clip, o.evaluate_every, o.checkpoint,
+      o.checkpoint_every, o.trace, o.report, o.metrics);
 }
 
 }  // namespace trainer

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
+#include <memory>
 #include <string>
 #include <vector>
 
+#include "data/tokenizer.hpp"
 #include "model/shape.hpp"
 #include "optimizer/learning.hpp"
 #include "parallel/grid.hpp"
@@ -14,6 +16,8 @@ namespace trainer {
 /// All that a training run is asked to be.
 struct Options {
   std::vector<std::string> data;
+  std::string tokenizer_file;  ///< as it was typed
+  std::shared_ptr<const Tokenizer> tokenizer = byte_tokenizer();
   double held_out = 0.05;
 
   ModelShape shape;
@@ -52,6 +56,8 @@ struct Options {
 
 /// The model, for people: "8 layers, width 96, ...".
 std::string describe(const ModelShape& shape);
+/// Throws Error unless it is a share of the text.
+void check_held_out(double share);
 /// Throws Error when the options contradict each other, or do not make `ranks` ranks.
 void check(const Options& options, int ranks);
 /// The layout, for people: "dp 2 x tp 2, ZeRO stage 1".

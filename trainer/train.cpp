@@ -23,6 +23,11 @@ int run(const CommandLine& line) {
     generate(line.generate);
     return 0;
   }
+  if (line.makes_vocabulary) {
+    if (world.size() > 1) throw Error("tokenizer runs as one process, but this job has several");
+    make_vocabulary(line.vocabulary, options);
+    return 0;
+  }
   if (options.threads && world.size() > 1)
     throw Error(
         "--threads runs all ranks in one process, but this job has several: leave out one of the two");
@@ -33,7 +38,7 @@ int run(const CommandLine& line) {
     check(line.scaling, options, ranks);
   else
     check(options, ranks);
-  const Corpus corpus(read_text(options.data), options.shape.context, options.held_out);
+  const Corpus corpus(read_text(options.data), *options.tokenizer, options.shape.context, options.held_out);
   stop_on_signals();
   auto rank = [&](tutti::Communicator communicator) {
     return line.scales ? measure_scaling(line.scaling, options, corpus, std::move(communicator))

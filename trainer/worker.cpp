@@ -57,6 +57,7 @@ CheckpointInfo checkpoint_info(const Options& options, Index steps, Index update
           .shape = options.shape,
           .seed = options.seed,
           .batch = options.batch,
+          .tokenizer = options.tokenizer->model(),
           .data = fmt::format("{}", fmt::join(options.data, " ")),
           .layout = describe_layout(options)};
 }

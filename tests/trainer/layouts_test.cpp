@@ -145,7 +145,7 @@ int main(int argc, char** argv) try {
   base.shape = preset("tiny");
   base.shape.context = std::atoi(argv[2]);
   base.bucket_bytes = 1 << 20;
-  const Corpus corpus(read_text(base.data), base.shape.context, base.held_out);
+  const Corpus corpus(read_text(base.data), *base.tokenizer, base.shape.context, base.held_out);
 
   struct Layout {
     const char* name;

@@ -39,7 +39,7 @@ std::string some_text() {
 // Of one step, for each rank, one after the other.
 void measure(const Options& options, const std::function<void(const Measurement&, const Worker&)>& checks) {
   check(options, options.ranks());
-  const Corpus corpus(some_text(), options.shape.context, options.held_out);
+  const Corpus corpus(some_text(), *byte_tokenizer(), options.shape.context, options.held_out);
   support::LocalRanks ranks(options.ranks());
   std::mutex mutex;
   ranks.run([&](int rank, ncclComm_t) {

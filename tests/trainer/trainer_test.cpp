@@ -33,7 +33,7 @@ Options small_options() {
 // One step on every rank, then the checks of one rank after the other.
 void after_a_step(const Options& options, const std::function<void(Worker&)>& checks) {
   check(options, options.grid.ranks());
-  Corpus corpus(made_up_text(4000), options.shape.context, options.held_out);
+  Corpus corpus(made_up_text(4000), *byte_tokenizer(), options.shape.context, options.held_out);
   support::LocalRanks ranks(options.grid.ranks());
   std::mutex mutex;
   ranks.run([&](int rank, ncclComm_t) {
@@ -227,7 +227,7 @@ TEST_CASE("parameter servers hold and send the bytes of the formulas, and apply 
   options.grid.data = 2;
   options.steps = 3;
   check(options, options.ranks());
-  Corpus corpus(made_up_text(4000), options.shape.context, options.held_out);
+  Corpus corpus(made_up_text(4000), *byte_tokenizer(), options.shape.context, options.held_out);
   support::LocalRanks ranks(options.ranks());
   std::mutex mutex;
   ranks.run([&](int rank, ncclComm_t) {
@@ -322,14 +322,15 @@ TEST_CASE("what cannot be trained is refused with a sentence that says why") {
   CHECK(says(refusal([] { read_text({"/"}); }), {"is a folder"}));
   CHECK(says(refusal([] { read_text({}); }), {"no text to train on"}));
   CHECK(says(refusal([] { read_text({"/dev/null"}); }), {"is empty"}));
-  CHECK(says(refusal([] { Corpus("short", 12, 0.5); }), {"a sample of --context 12 needs 13"}));
+  CHECK(says(refusal([] { Corpus("short", *byte_tokenizer(), 12, 0.5); }),
+             {"a sample of --context 12 needs 13"}));
 }
 
 TEST_CASE("ranks that were started with different options all say so") {
   Options one = small_options(), other = small_options();
   one.grid.data = other.grid.data = 2;
   other.steps = 7;
-  Corpus corpus(made_up_text(4000), one.shape.context, one.held_out);
+  Corpus corpus(made_up_text(4000), *byte_tokenizer(), one.shape.context, one.held_out);
   support::LocalRanks ranks(2);
   std::string sentences[2];
   ranks.run([&](int rank, ncclComm_t) {

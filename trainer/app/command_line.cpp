@@ -21,6 +21,10 @@ constexpr const char* kExamples = R"(Examples:
 void add_training_options(CLI::App& app, CommandLine& t) {
   Options& o = t.options;
   app.add_option("--data", o.data, "Text files to train on")->group("Data");
+  app.add_option(
+         "--tokenizer", o.tokenizer_file,
+         "SentencePiece model that cuts the text into tokens, see `tutti-train tokenizer`; else bytes")
+      ->group("Data");
   app.add_option("--held-out", o.held_out, "Share of the text that is kept for measuring")
       ->capture_default_str()
       ->group("Data");
@@ -167,6 +171,21 @@ void add_generate(CLI::App& app, CommandLine& line) {
   command->callback([&] { line.generates = true; });
 }
 
+void add_vocabulary(CLI::App& app, CommandLine& line) {
+  VocabularyOptions& o = line.vocabulary;
+  CLI::App* command = app.add_subcommand(
+      "tokenizer",
+      "Makes a vocabulary of byte pairs from the --data (without its --held-out share), with SentencePiece");
+  command->add_option("--vocabulary", o.size, "Pieces in it, 256 bytes among them")->capture_default_str();
+  command->add_option("--output", o.output, "File to write")->required();
+  command->fallthrough();
+  command->footer(
+      "Example:\n"
+      "  tutti-train tokenizer --data book.txt --vocabulary 1024 --output book.model\n"
+      "  tutti-train --data book.txt --tokenizer book.model");
+  command->callback([&] { line.makes_vocabulary = true; });
+}
+
 void add_scaling(CLI::App& app, CommandLine& line) {
   ScalingOptions& o = line.scaling;
   CLI::App* command = app.add_subcommand(
@@ -197,6 +216,7 @@ void add_options(CLI::App& app, CommandLine& line) {
   add_training_options(app, line);
   add_generate(app, line);
   add_scaling(app, line);
+  add_vocabulary(app, line);
   app.footer(kExamples);
 }
 
@@ -231,6 +251,8 @@ void finish(CommandLine& t) {
   if (t.width != 0) o.shape.width = t.width;
   if (t.heads != 0) o.shape.heads = t.heads;
   if (t.context != 0) o.shape.context = t.context;
+  o.tokenizer = load_tokenizer(o.tokenizer_file);
+  o.shape.vocabulary = o.tokenizer->vocabulary();
   o.precision = type_from(t.precision);
   if (!t.servers.empty()) o.server_mode = server_mode_from(t.servers);
   o.grid.pipeline.schedule = pipeline_schedule_from(t.schedule);

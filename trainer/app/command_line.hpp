@@ -7,6 +7,7 @@
 
 #include "app/generate.hpp"
 #include "app/scaling.hpp"
+#include "app/vocabulary.hpp"
 #include "options.hpp"
 
 namespace trainer {
@@ -16,8 +17,9 @@ struct CommandLine {
   Options options;
   GenerateOptions generate;
   ScalingOptions scaling;
-  /// `tutti-train generate` or `scaling`, in place of training.
-  bool generates = false, scales = false;
+  VocabularyOptions vocabulary;
+  /// `tutti-train generate`, `scaling` or `tokenizer`, in place of training.
+  bool generates = false, scales = false, makes_vocabulary = false;
   std::string preset = "tiny", precision = "fp32", schedule = "1f1b", compute = "full", servers;
   int zero = 0;
   std::optional<Index> steps;

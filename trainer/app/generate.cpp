@@ -9,6 +9,7 @@
 #include <numeric>
 
 #include "checkpoint/checkpoint.hpp"
+#include "data/tokenizer.hpp"
 #include "model/random.hpp"
 #include "parallel/chunk.hpp"
 
@@ -85,20 +86,31 @@ Index choose(const std::vector<float>& logits, const GenerateOptions& options, d
   return order[std::min(static_cast<std::size_t>(chosen - sums.begin()), order.size() - 1)];
 }
 
+std::shared_ptr<const Tokenizer> tokenizer_of(const Checkpoint& checkpoint) {
+  const CheckpointInfo& info = checkpoint.info();
+  auto tokenizer = tokenizer_from(info.tokenizer, checkpoint.path().string() + "/tokenizer.model");
+  if (tokenizer->vocabulary() != info.shape.vocabulary)
+    throw Error(
+        fmt::format("{} contradicts itself: its model has a vocabulary of {}, its tokenizer one of {}",
+                    checkpoint.path().string(), info.shape.vocabulary, tokenizer->vocabulary()));
+  return tokenizer;
+}
+
 }  // namespace
 
 void generate(const GenerateOptions& options) {
   check(options);
   const Checkpoint checkpoint(options.checkpoint);
   Model model(checkpoint);
+  const std::shared_ptr<const Tokenizer> tokenizer = tokenizer_of(checkpoint);
   std::vector<Index> tokens;
-  for (char c : options.prompt) tokens.push_back(static_cast<unsigned char>(c));
+  for (Token token : tokenizer->encode(options.prompt)) tokens.push_back(token);
   fmt::print("{}", options.prompt);
   for (Index i = 0; i < options.tokens; ++i) {
     constexpr std::uint64_t kChoices = ~std::uint64_t{1};
     const double random = philox(options.seed, kChoices, static_cast<std::uint64_t>(i))[0] / 4294967296.0;
     tokens.push_back(choose(model.next(tokens), options, random));
-    std::putchar(static_cast<int>(tokens.back()));
+    fmt::print("{}", tokenizer->text_of(static_cast<Token>(tokens.back())));
     std::fflush(stdout);
   }
   std::putchar('\n');

@@ -18,6 +18,7 @@ Progress::Progress(const Options& options, bool goes_on) : options_(options) {
 
 void Progress::start(const Corpus& corpus, const Worker& worker, const Checkpoint* checkpoint) {
   history_.unigram_entropy = corpus.unigram_entropy();
+  bytes_a_token_ = corpus.bytes_a_token();
   fmt::print(
       "{} parameters ({}), {}, {} training tokens\n"
       "{}, {} samples a step; a token without its neighbours has {:.3f} nats\n",
@@ -65,7 +66,8 @@ void Progress::step(Index step, const Worker::StepResult& result) {
 
 void Progress::held_out(Index step, double loss) {
   history_.held_out.push_back({step + 1, loss});
-  fmt::print("held-out loss {:.4f}\n", loss);
+  fmt::print("held-out loss {:.4f}{}\n", loss,
+             bytes_a_token_ == 1 ? "" : fmt::format("  ({:.4f} a byte)", loss / bytes_a_token_));
   std::fflush(stdout);
   write({{"step", step + 1}, {"held_out_loss", loss}});
 }

@@ -41,7 +41,7 @@ class Progress {
   const Options& options_;
   std::ofstream metrics_;
   Index first_step_ = 0;
-  double seconds_ = 0;
+  double seconds_ = 0, bytes_a_token_ = 1;
   History history_;
 };
 

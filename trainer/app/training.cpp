@@ -26,6 +26,12 @@ std::unique_ptr<Checkpoint> checkpoint_of(const Options& options) {
         fmt::format("--checkpoint {} has a checkpoint of step {}: go on from it with --resume, or choose "
                     "another folder",
                     options.checkpoint, checkpoint->info().step));
+  if (checkpoint->info().tokenizer != options.tokenizer->model())
+    throw Error(fmt::format(
+        "{} was trained on other tokens than this run is asked for: give {}", checkpoint->path().string(),
+        checkpoint->info().tokenizer.empty()
+            ? "no --tokenizer"
+            : fmt::format("--tokenizer {}", (checkpoint->path() / "tokenizer.model").string())));
   ModelShape found = checkpoint->info().shape;
   found.dropout = options.shape.dropout;
   if (found != options.shape)

@@ -21,6 +21,7 @@ namespace fs = std::filesystem;
 
 constexpr int kFormat = 1;
 constexpr const char* kDescription = "checkpoint.json";
+constexpr const char* kTokenizer = "tokenizer.model";
 constexpr const char* kPrefix = "step-";
 constexpr const char* kUnfinished = ".unfinished";  // being written, or being removed
 
@@ -81,6 +82,12 @@ class File {
   int descriptor_;
 };
 
+void write_file(const fs::path& path, const std::string& content) {
+  File file(path, O_WRONLY | O_CREAT | O_EXCL);
+  file.write(content.data(), content.size(), 0);
+  file.sync();
+}
+
 nlohmann::json to_json(const CheckpointInfo& info, Index elements) {
   const ModelShape& s = info.shape;
   return {{"format", kFormat},
@@ -97,6 +104,7 @@ nlohmann::json to_json(const CheckpointInfo& info, Index elements) {
             {"vocabulary", s.vocabulary},
             {"tied", s.tied},
             {"dropout", s.dropout}}},
+          {"tokenizer", info.tokenizer.empty() ? "bytes" : kTokenizer},
           {"seed", info.seed},
           {"batch", info.batch},
           {"data", info.data},
@@ -120,6 +128,14 @@ CheckpointInfo from_json(const nlohmann::json& json) {
           .batch = json.at("batch"),
           .data = json.at("data"),
           .layout = json.at("layout")};
+}
+
+// "" for bytes.
+std::string read_tokenizer(const fs::path& folder, const nlohmann::json& json) {
+  if (json.value("tokenizer", "bytes") == "bytes") return "";
+  std::ifstream stream(folder / kTokenizer, std::ios::binary);
+  if (!stream) throw Error(system_error("read", folder / kTokenizer));
+  return {std::istreambuf_iterator<char>(stream), std::istreambuf_iterator<char>()};
 }
 
 // Renamed first, so that no half of it is ever taken for a checkpoint.
@@ -172,6 +188,7 @@ Checkpoint::Checkpoint(const fs::path& path) : path_(path) {
       throw Error(
           fmt::format("its format is {}, but this program reads {}", json.at("format").dump(), kFormat));
     info_ = from_json(json);
+    info_.tokenizer = read_tokenizer(path_, json);
     elements = json.at("elements");
   } catch (const std::exception& error) {
     throw Error(fmt::format("cannot read {}: {}", (path_ / kDescription).string(), error.what()));
@@ -253,12 +270,8 @@ std::string CheckpointWriter::write(RankGroup& world, const CheckpointInfo& info
   });
   together([&] {
     if (!leads) return;
-    const std::string text = to_json(info, elements).dump(2) + '\n';
-    {
-      File file(unfinished / kDescription, O_WRONLY | O_CREAT | O_EXCL);
-      file.write(text.data(), text.size(), 0);
-      file.sync();
-    }
+    if (!info.tokenizer.empty()) write_file(unfinished / kTokenizer, info.tokenizer);
+    write_file(unfinished / kDescription, to_json(info, elements).dump(2) + '\n');
     File(unfinished, O_RDONLY | O_DIRECTORY).sync();
     if (fs::exists(path)) remove_checkpoint(path);
     fs::rename(unfinished, path);

@@ -6,7 +6,8 @@
 //
 //   DIR/step-00000100/weights  first-moments  second-moments  checkpoint.json
 //
-// It is written beside its name and renamed when all of it is on the disk.
+// and tokenizer.model where tokens are not bytes. It is written beside its name and renamed when all of it is
+// on the disk.
 #pragma once
 #include <filesystem>
 #include <functional>
@@ -28,7 +29,8 @@ struct CheckpointInfo {
   ModelShape shape;
   std::uint64_t seed = 0;
   Index batch = 0;
-  std::string data;  ///< of the run that wrote it, and its layout: for people
+  std::string tokenizer;  ///< Tokenizer::model()
+  std::string data;       ///< of the run that wrote it, and its layout: for people
   std::string layout;
 };
 

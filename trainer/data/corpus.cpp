@@ -3,13 +3,11 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <array>
-#include <cerrno>
 #include <cmath>
-#include <cstring>
-#include <filesystem>
-#include <fstream>
 
+#include "data/files.hpp"
 #include "model/random.hpp"
 
 namespace trainer {
@@ -17,23 +15,18 @@ namespace trainer {
 std::string read_text(const std::vector<std::string>& files) {
   if (files.empty()) throw Error("there is no text to train on: name files with --data FILE ...");
   std::string text;
-  for (const std::string& file : files) {
-    if (std::filesystem::is_directory(file))
-      throw Error(fmt::format("--data {} is a folder: name the files in it", file));
-    std::ifstream stream(file, std::ios::binary);
-    if (!stream) throw Error(fmt::format("cannot read --data {}: {}", file, std::strerror(errno)));
-    std::string content((std::istreambuf_iterator<char>(stream)), std::istreambuf_iterator<char>());
-    if (stream.bad()) throw Error(fmt::format("reading --data {} failed: {}", file, std::strerror(errno)));
-    if (content.empty()) throw Error(fmt::format("--data {} is empty", file));
-    text += content;
-  }
+  for (const std::string& file : files) text += read_file("--data", file);
   return text;
 }
 
-Corpus::Corpus(const std::string& text, Index context, double held_out) : context_(context) {
-  auto split = static_cast<std::ptrdiff_t>(static_cast<double>(text.size()) * (1 - held_out));
-  training_.assign(text.begin(), text.begin() + split);
-  held_out_.assign(text.begin() + split, text.end());
+Corpus::Corpus(const std::string& text, const Tokenizer& tokenizer, Index context, double held_out)
+    : context_(context), vocabulary_(tokenizer.vocabulary()) {
+  const std::vector<Token> tokens = tokenizer.encode(text);
+  bytes_a_token_ =
+      static_cast<double>(text.size()) / static_cast<double>(std::max<std::size_t>(tokens.size(), 1));
+  const auto split = static_cast<std::ptrdiff_t>(static_cast<double>(tokens.size()) * (1 - held_out));
+  training_.assign(tokens.begin(), tokens.begin() + split);
+  held_out_.assign(tokens.begin() + split, tokens.end());
   const auto least = static_cast<std::size_t>(context) + 1;
   for (auto [part, name] : {std::pair(&training_, "training"), std::pair(&held_out_, "held-out")})
     if (part->size() < least)
@@ -51,8 +44,8 @@ Corpus::Sample Corpus::training(std::uint64_t seed, Index number) const {
 }
 
 double Corpus::unigram_entropy() const {
-  std::array<double, 256> counts{};
-  for (std::uint8_t token : training_) counts[token] += 1;
+  std::vector<double> counts(static_cast<std::size_t>(vocabulary_));
+  for (Token token : training_) counts[token] += 1;
   double entropy = 0;
   for (double count : counts)
     if (count > 0) entropy -= count * std::log(count / static_cast<double>(training_.size()));

@@ -2,11 +2,10 @@
 //
 // The room of the data: text files, tokens, and which of them make up a batch.
 #pragma once
-#include <cstdint>
 #include <string>
 #include <vector>
 
-#include "model/tensor.hpp"
+#include "data/tokenizer.hpp"
 
 namespace trainer {
 
@@ -17,12 +16,11 @@ std::string read_text(const std::vector<std::string>& files);
 /// Tokens of a text, the last part held out from training.
 class Corpus {
  public:
-  /// A token is a byte. Throws Error when a part is too short for one sample of `context` tokens and its
-  /// targets.
-  Corpus(const std::string& text, Index context, double held_out);
+  /// Throws Error when a part is too short for one sample of `context` tokens and its targets.
+  Corpus(const std::string& text, const Tokenizer& tokenizer, Index context, double held_out);
 
   struct Sample {
-    const std::uint8_t* tokens;  ///< context of them; the targets start one further
+    const Token* tokens;  ///< context of them; the targets start one further
   };
   /// Training sample `number`: a stretch of the text that depends on seed and number alone.
   Sample training(std::uint64_t seed, Index number) const;
@@ -33,10 +31,14 @@ class Corpus {
   Index training_tokens() const { return static_cast<Index>(training_.size()); }
   /// Entropy in nats of a token that is drawn without regard to its neighbours: what a model must beat.
   double unigram_entropy() const;
+  /// In the mean of the text: losses of different tokenizers are comparable by the byte.
+  double bytes_a_token() const { return bytes_a_token_; }
 
  private:
   Index context_;
-  std::vector<std::uint8_t> training_, held_out_;
+  Index vocabulary_;
+  double bytes_a_token_;
+  std::vector<Token> training_, held_out_;
 };
 
 }  // namespace trainer

@@ -12,7 +12,7 @@ namespace {
 constexpr const char* kStyle = R"(
 body { font: 15px/1.5 system-ui, sans-serif; color: #222; background: #fff; max-width: 800px; margin: 2rem auto; padding: 0 1rem }
 h1 { font-size: 1.5rem; margin-bottom: 0 } h2 { font-size: 1.15rem; margin-top: 2.2rem }
-figure { margin: 0.5rem 0; overflow-x: auto } svg { max-width: 100%; height: auto }
+figure { margin: 0.5rem 0 } figure, .wide { overflow-x: auto } svg { max-width: 100%; height: auto }
 table { border-collapse: collapse; font-size: 0.87rem } th, td { padding: 0.2rem 0.7rem; border-bottom: 1px solid #e4e4e4; text-align: left; vertical-align: top }
 th.number, td.number { text-align: right; font-variant-numeric: tabular-nums; white-space: nowrap }
 pre { background: #f5f5f5; padding: 0.6rem; white-space: pre-wrap; overflow-wrap: anywhere } .subtitle { color: #666 })";
@@ -29,7 +29,7 @@ void Page::section(const std::string& title, const std::string& words) {
 }
 
 void Page::table(const std::vector<std::vector<std::string>>& rows, std::size_t text_columns) {
-  body_ += "<table>\n";
+  body_ += "<div class=\"wide\"><table>\n";
   for (std::size_t r = 0; r < rows.size(); ++r) {
     body_ += "<tr>";
     const char* cell = r == 0 ? "th" : "td";
@@ -38,7 +38,7 @@ void Page::table(const std::vector<std::vector<std::string>>& rows, std::size_t 
                            plot::escaped(rows[r][c]));
     body_ += "</tr>\n";
   }
-  body_ += "</table>\n";
+  body_ += "</table></div>\n";
 }
 
 void Page::facts(const std::vector<std::pair<std::string, std::string>>& rows) {

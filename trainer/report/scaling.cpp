@@ -24,11 +24,10 @@ std::string percent(double share) {
 }
 
 std::vector<std::vector<std::string>> rows(const Scaling& s) {
-  std::vector<std::vector<std::string>> table = {{"ranks", "layout", "step", "speed-up", "efficiency",
-                                                  "Karp-Flatt", "Amdahl's fit", "communication",
-                                                  "imbalance"}};
+  std::vector<std::vector<std::string>> table = {{"ranks", "step", "speed-up", "efficiency", "Karp-Flatt",
+                                                  "Amdahl's fit", "communication", "imbalance"}};
   for (const ScalingPoint& p : s.points)
-    table.push_back({fmt::format("{}", p.ranks), p.layout, plot::seconds(p.seconds),
+    table.push_back({fmt::format("{}", p.ranks), plot::seconds(p.seconds),
                      fmt::format("{:.2f}", s.speed_up(p)), percent(s.efficiency(p)), percent(s.karp_flatt(p)),
                      std::isfinite(s.serial_share()) ? fmt::format("{:.2f}", s.amdahl(p.ranks)) : "-",
                      percent(share_of_communication(p)), percent(p.imbalance)});
@@ -100,7 +99,7 @@ void add_shares(Page& page, const Scaling& s) {
 
 void add_times(Page& page, const Scaling& s) {
   page.section("Where the time of a step goes",
-               "Mean over steps and ranks. What waiting is drawn as has the wait for slower ranks in it.");
+               "Mean over steps and ranks. Waiting includes the wait for slower ranks.");
   plot::BarPlot plot{.label = "a step",
                      .quantity = plot::Quantity::Seconds,
                      .segments = {{"computing", plot::kBlue}, {"waiting for others", plot::kRed}},
@@ -173,7 +172,7 @@ std::string scaling_json(const Scaling& s) {
 std::string scaling_page(const Scaling& scaling, const std::string& title, const std::string& command) {
   Page page("Scaling", title);
   page.command(command);
-  page.table(rows(scaling), 2);
+  page.table(rows(scaling), 1);
   add_speed_up(page, scaling);
   add_shares(page, scaling);
   add_times(page, scaling);
