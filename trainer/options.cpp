@@ -144,6 +144,7 @@ void check(const Options& o, int ranks) {
                       o.grid.tensor);
   if (o.evaluate_every < 1)
     throw Error(fmt::format("--evaluate-every is {}, but must be at least 1", o.evaluate_every));
+  if (o.log_every < 1) throw Error(fmt::format("--log-every is {}, but must be at least 1", o.log_every));
   if (o.bucket_bytes < 1)
     throw Error(fmt::format("--bucket-bytes is {}, but must be at least 1", o.bucket_bytes));
   check_learning(o.learning);

@@ -38,6 +38,7 @@ struct Options {
   Index micro_batch = 0;  ///< samples computed at once; 0: all that a rank has
   LearningOptions learning;
   Index evaluate_every = 50;
+  Index log_every = 1;     ///< steps of a line
   bool threads = false;    ///< all ranks in this process
   std::string metrics;     ///< file for JSON lines; empty: none
   std::string trace;       ///< file for a timeline of every rank; empty: none

@@ -127,6 +127,9 @@ void add_training_options(CLI::App& app, CommandLine& t) {
   app.add_option("--evaluate-every", o.evaluate_every, "Steps between measurements of the held-out loss")
       ->capture_default_str()
       ->group("Training");
+  app.add_option("--log-every", o.log_every, "Steps that a line on standard output tells of, in the mean")
+      ->capture_default_str()
+      ->group("Results");
   app.add_option("--metrics", o.metrics,
                  "File to write: a JSON object a step and, at the end, a rank; a line each")
       ->group("Results");

@@ -44,15 +44,10 @@ void Progress::step(Index step, const Worker::StepResult& result) {
   seconds_ += result.seconds;
   history_.steps.push_back(
       {step + 1, result.loss, result.gradient_norm, result.seconds, result.blocked_seconds, result.bubble});
-  const double left =
-      seconds_ / static_cast<double>(step + 1 - first_step_) * static_cast<double>(options_.steps - step - 1);
-  const double tokens_per_second =
-      static_cast<double>(options_.batch * options_.shape.context) / result.seconds;
-  fmt::print("step {:>5}/{}  {}  rate {:.2e}  {:>7.0f} tokens/s  waiting {:>3.0f} %{}  {:>4.0f} s left{}\n",
-             step + 1, options_.steps, learned(result), result.rate, tokens_per_second,
-             100 * result.blocked_seconds / result.seconds, particulars(result), left,
-             result.skipped ? "  skipped: gradients overflowed, loss scale halved" : "");
-  std::fflush(stdout);
+  shown_.take(result);
+  const bool shows =
+      (step + 1) % options_.log_every == 0 || step == first_step_ || step + 1 == options_.steps;
+  if (shows) print_step(step, result);
   write({{"step", step + 1},
          {"loss", result.loss},
          {"gradient_norm", result.gradient_norm},
@@ -61,7 +56,40 @@ void Progress::step(Index step, const Worker::StepResult& result) {
          {"seconds", result.seconds},
          {"blocked_seconds", result.blocked_seconds},
          {"bubble", result.bubble},
-         {"tokens_per_second", tokens_per_second}});
+         {"tokens_per_second", tokens_a_step() / result.seconds}});
+}
+
+void Progress::Shown::take(const Worker::StepResult& result) {
+  ++steps;
+  loss += result.loss;
+  seconds += result.seconds;
+  blocked += result.blocked_seconds;
+  skipped += result.skipped;
+}
+
+double Progress::tokens_a_step() const {
+  return static_cast<double>(options_.batch * options_.shape.context);
+}
+
+// What is told of several steps is their mean.
+void Progress::print_step(Index step, const Worker::StepResult& last) {
+  const double left =
+      seconds_ / static_cast<double>(step + 1 - first_step_) * static_cast<double>(options_.steps - step - 1);
+  const std::string learned =
+      options_.timed_block > 0
+          ? "(waits in place of computing)"
+          : fmt::format("loss {:.4f}  norm {:.3f}", shown_.loss / static_cast<double>(shown_.steps),
+                        last.gradient_norm);
+  const std::string skipped =
+      shown_.skipped == 0
+          ? ""
+          : fmt::format("  {} skipped: gradients overflowed, loss scale halved", shown_.skipped);
+  fmt::print("step {:>5}/{}  {}  rate {:.2e}  {:>7.0f} tokens/s  waiting {:>3.0f} %{}  {:>4.0f} s left{}\n",
+             step + 1, options_.steps, learned, last.rate,
+             static_cast<double>(shown_.steps) * tokens_a_step() / shown_.seconds,
+             100 * shown_.blocked / shown_.seconds, particulars(last), left, skipped);
+  std::fflush(stdout);
+  shown_ = {};
 }
 
 void Progress::held_out(Index step, double loss) {
@@ -104,11 +132,6 @@ void Progress::stopped(Index steps, const char* by) {
 void Progress::ranks(const std::vector<Measurement>& measurements) {
   for (std::size_t r = 0; r < measurements.size(); ++r)
     write_line(to_json_line(measurements[r], static_cast<int>(r)));
-}
-
-std::string Progress::learned(const Worker::StepResult& result) const {
-  if (options_.timed_block > 0) return "(waits in place of computing)";
-  return fmt::format("loss {:.4f}  norm {:.3f}", result.loss, result.gradient_norm);
 }
 
 std::string Progress::particulars(const Worker::StepResult& result) const {

@@ -32,14 +32,23 @@ class Progress {
 
  private:
   void require_metrics() const;
-  std::string learned(const Worker::StepResult& result) const;
+  double tokens_a_step() const;
+  void print_step(Index step, const Worker::StepResult& last);
   std::string particulars(const Worker::StepResult& result) const;
   void write(const nlohmann::json& object);
   void write_line(const std::string& line);
   void tell_checkpoint(const Checkpoint& checkpoint) const;
 
+  /// Of the steps since the last line.
+  struct Shown {
+    Index steps = 0, skipped = 0;
+    double loss = 0, seconds = 0, blocked = 0;
+    void take(const Worker::StepResult& result);
+  };
+
   const Options& options_;
   std::ofstream metrics_;
+  Shown shown_;
   Index first_step_ = 0;
   double seconds_ = 0, bytes_a_token_ = 1;
   History history_;

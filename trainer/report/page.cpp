@@ -28,6 +28,10 @@ void Page::section(const std::string& title, const std::string& words) {
   body_ += fmt::format("<h2>{}</h2>\n<p>{}</p>\n", plot::escaped(title), plot::escaped(words));
 }
 
+void Page::picture(const std::string& name, const std::string& svg) {
+  body_ += fmt::format("<figure id=\"{}\">\n{}</figure>\n", name, svg);
+}
+
 void Page::table(const std::vector<std::vector<std::string>>& rows, std::size_t text_columns) {
   body_ += "<div class=\"wide\"><table>\n";
   for (std::size_t r = 0; r < rows.size(); ++r) {

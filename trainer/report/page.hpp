@@ -12,7 +12,8 @@ class Page {
   Page(const std::string& title, const std::string& subtitle);
 
   void section(const std::string& title, const std::string& words);
-  void picture(const std::string& svg) { body_ += "<figure>" + svg + "</figure>\n"; }
+  /// `name`: how scripts find it in the page (its element's id).
+  void picture(const std::string& name, const std::string& svg);
   /// The first row is the heading; columns after the first `text_columns` hold numbers.
   void table(const std::vector<std::vector<std::string>>& rows, std::size_t text_columns);
   /// Names and what there is to say of them.

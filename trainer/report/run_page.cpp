@@ -169,7 +169,7 @@ void add_losses(Page& page, const History& history) {
   const double first = losses.x.front(), last = losses.x.back(), entropy = history.unigram_entropy;
   plot.lines.push_back(
       {"unigram entropy", plot::kGrey, plot::Stroke::Dashed, {first, last}, {entropy, entropy}});
-  page.picture(svg(plot));
+  page.picture("loss", svg(plot));
 }
 
 bool is_pipeline(const std::string& group) {
@@ -206,7 +206,7 @@ void add_timeline(Page& page, const std::vector<Measurement>& ranks) {
       "One step of every rank",
       "The last step, on rank 0's clock. Waiting within a pass is drawn over it, in the lower half. Point "
       "at a span for its micro-batch and length; --trace writes all steps for https://ui.perfetto.dev.");
-  page.picture(svg(plot));
+  page.picture("timeline", svg(plot));
 }
 
 void add_times(Page& page, const std::vector<Measurement>& ranks) {
@@ -236,7 +236,7 @@ void add_times(Page& page, const std::vector<Measurement>& ranks) {
     }
     plot.bars.push_back(std::move(bar));
   }
-  page.picture(svg(plot));
+  page.picture("times", svg(plot));
 }
 
 void add_memory(Page& page, const std::vector<Measurement>& ranks) {
@@ -266,7 +266,7 @@ void add_memory(Page& page, const std::vector<Measurement>& ranks) {
     plot.bars.push_back(std::move(measured));
     plot.bars.push_back(std::move(expected));
   }
-  page.picture(svg(plot));
+  page.picture("memory", svg(plot));
   page.table(table.finish(), 2);
 }
 
@@ -303,7 +303,7 @@ void add_traffic(Page& page, const std::vector<Measurement>& ranks) {
     plot.bars.push_back(std::move(expected));
   }
   if (table.empty()) return page.command("One rank alone sends nothing.");
-  page.picture(svg(plot));
+  page.picture("traffic", svg(plot));
   page.table(table.finish(), 4);
 }
 

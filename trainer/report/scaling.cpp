@@ -76,7 +76,7 @@ void add_speed_up(Page& page, const Scaling& s) {
     fit.y.push_back(s.amdahl(fit.x.back()));
   }
   plot.lines.push_back(std::move(fit));
-  page.picture(svg(plot));
+  page.picture("speed-up", svg(plot));
 }
 
 void add_shares(Page& page, const Scaling& s) {
@@ -94,7 +94,7 @@ void add_shares(Page& page, const Scaling& s) {
   add("Karp-Flatt", plot::kGreen, [&](const auto& p) { return s.karp_flatt(p); });
   add("communication", plot::kRed, share_of_communication);
   add("imbalance", plot::kPurple, [](const auto& p) { return p.imbalance; });
-  page.picture(svg(plot));
+  page.picture("shares", svg(plot));
 }
 
 void add_times(Page& page, const Scaling& s) {
@@ -107,7 +107,7 @@ void add_times(Page& page, const Scaling& s) {
   for (const ScalingPoint& p : s.points)
     plot.bars.push_back({.label = fmt::format("{} rank{}", p.ranks, p.ranks > 1 ? "s" : ""),
                          .values = {p.computing, p.waiting}});
-  page.picture(svg(plot));
+  page.picture("times", svg(plot));
 }
 
 }  // namespace
