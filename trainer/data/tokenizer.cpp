@@ -45,12 +45,15 @@ class Pieces : public Tokenizer {
     if (!processor_.LoadFromSerializedProto(model).ok())
       throw Error(fmt::format(
           "--tokenizer {} is no SentencePiece model: make one with `tutti-train tokenizer`", source));
-    if (vocabulary() > kMostPieces)
-      throw Error(fmt::format("--tokenizer {} has {} pieces, but at most {} are supported", source,
-                              vocabulary(), kMostPieces));
-    for (int id = 0; id < processor_.GetPieceSize(); ++id) texts_.push_back(text_from(id));
+    const int pieces = processor_.GetPieceSize();
+    if (pieces > kMostPieces)
+      throw Error(fmt::format("--tokenizer {} has {} pieces, but at most {} are supported", source, pieces,
+                              kMostPieces));
     Index bytes = 0;
-    for (int id = 0; id < processor_.GetPieceSize(); ++id) bytes += processor_.IsByte(id);
+    for (int id = 0; id < pieces; ++id) {
+      texts_.push_back(text_from(id));
+      bytes += processor_.IsByte(id);
+    }
     if (bytes != 256)
       throw Error(
           fmt::format("--tokenizer {} has no pieces for single bytes, so that some texts cannot be encoded: "

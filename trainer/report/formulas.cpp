@@ -196,7 +196,7 @@ class TrafficFormulas {
     pass("previous stage", part_.first);
     if (o_.shape.tied && (part_.first || part_.last))
       add("ends", Collective::AllReduce,
-          static_cast<double>(o_.shape.vocabulary / o_.grid.tensor * o_.shape.width) * size_,
+          static_cast<double>(o_.shape.vocabulary * o_.shape.width) / o_.grid.tensor * size_,
           "gradient of the tied table");
   }
 

@@ -290,9 +290,9 @@ void add_traffic(Page& page, const std::vector<Measurement>& ranks) {
   for (std::size_t c = 0; c < kCollectiveCount; ++c)
     plot.segments.push_back({name_of(static_cast<Collective>(c)), kColors[c]});
   for (std::size_t r = 0; r < ranks.size(); ++r) {
-    plot::BarPlot::Bar measured{.label = rank_label(r, ranks[r]),
-                                .values = std::vector<double>(kCollectiveCount)},
-        expected{.label = "", .values = measured.values, .faint = true};
+    const std::vector<double> nothing(kCollectiveCount);
+    plot::BarPlot::Bar measured{.label = rank_label(r, ranks[r]), .values = nothing};
+    plot::BarPlot::Bar expected{.label = "", .values = nothing, .faint = true};
     for (const Measurement::Sent& sent : ranks[r].sent)
       for (std::size_t c = 0; c < kCollectiveCount; ++c)
         if (sent.collective == plot.segments[c].name) {
