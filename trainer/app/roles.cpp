@@ -37,9 +37,18 @@ std::vector<const RankGroup*> groups_of(const ServedWorld& served) {
 
 }  // namespace
 
+// A trace has all steps, a report the last one; where ranks do not keep step, it needs some before.
+void Role::begin_step() {
+  constexpr std::size_t kMostSpans = 100000;
+  const bool in_step = options_.server_mode != ServerMode::Asynchronous;
+  meter_.begin(options_.trace.empty() && (in_step || timeline_.spans().size() > kMostSpans));
+}
+
 std::vector<Measurement> Role::measurements() {
   const Measurement own = meter_.measurement(name(), memory(), options_, place());
-  return gather_measurements(job(), own, meter_, timeline_, !place().serves);
+  const Window window =
+      options_.server_mode == ServerMode::Asynchronous ? Window::FullSwing : Window::LastStep;
+  return gather_measurements(job(), own, meter_, timeline_, window, !place().serves);
 }
 
 WorkerRole::WorkerRole(const Options& options, Worker& worker, ServedWorld* served, Progress* progress)
@@ -58,7 +67,7 @@ std::string WorkerRole::name() const {
 }
 
 void WorkerRole::step(Index step) {
-  meter_.begin(options_.trace.empty());
+  begin_step();
   const Worker::StepResult result = worker_.step(step);
   meter_.end();
   if (progress_ != nullptr) progress_->step(step, result);
@@ -96,7 +105,7 @@ ServerRole::ServerRole(const Options& options, ServedWorld& served, ParameterSer
     : Role(options, groups_of(served), timeline), served_(served), server_(server) {}
 
 void ServerRole::step(Index step) {
-  meter_.begin(options_.trace.empty());
+  begin_step();
   server_.step(step);
   meter_.end();
 }
@@ -112,7 +121,7 @@ std::string ServerRole::save(const CheckpointWriter& writer, Index steps) {
 }
 
 Index ServerRole::run_alone(Index first_step) {
-  meter_.begin(options_.trace.empty());
+  begin_step();
   server_.serve();
   double updates = static_cast<double>(server_.updates()), steps = -static_cast<double>(options_.steps);
   job().all_reduce(&updates, 1, ncclMax);

@@ -38,6 +38,8 @@ class Role {
   virtual Progress* progress() { return nullptr; }
 
  protected:
+  /// Begins to measure a step.
+  void begin_step();
   virtual const Memory& memory() const = 0;
   virtual RankPlace place() const = 0;
 

@@ -2,6 +2,7 @@
 #include "report/measurement.hpp"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <limits>
 #include <nlohmann/json.hpp>
@@ -140,13 +141,15 @@ double shift_to_rank_0(RankGroup& job, const Timeline& timeline) {
 }
 
 std::vector<Measurement> gather_measurements(RankGroup& job, Measurement own, const Meter& meter,
-                                             const Timeline& timeline, bool shows) {
+                                             const Timeline& timeline, Window window, bool trains) {
   const double shift = shift_to_rank_0(job, timeline);
+  const double first = meter.last_begin() + shift, last = meter.last_end() + shift;
   constexpr double kNever = std::numeric_limits<double>::lowest();
-  double window[] = {shows ? -(meter.last_begin() + shift) : kNever,
-                     shows ? meter.last_end() + shift : kNever};
-  job.all_reduce(window, 2, ncclMax);
-  const double begin = -window[0], end = window[1];
+  double most[] = {kNever, kNever, kNever, kNever};
+  if (trains) std::ranges::copy(std::array{-first, last, -last, own.seconds}, most);
+  job.all_reduce(most, 4, ncclMax);
+  const bool swing = window == Window::FullSwing;
+  const double end = swing ? -most[2] : most[1], begin = swing ? end - 1.5 * most[3] : -most[0];
   for (const Span& span : timeline.spans())
     if (span.end + shift > begin && span.begin + shift < end)
       own.spans.push_back({name_of(span.activity), span.of, span.micro_batch, span.chunk,

@@ -80,10 +80,14 @@ class Meter {
 /// begin at different moments. Collective.
 double shift_to_rank_0(RankGroup& job, const Timeline& timeline);
 
-/// Every rank's measurement, by rank, on rank 0; nothing on the others. With the spans of what all did during
-/// the last step of the ranks that `shows`. Collective.
+/// The stretch of time of which reports show what all ranks did: the last step, or, where ranks do not keep
+/// step, somewhat more than a step until the first of them ended its last one.
+enum class Window : std::uint8_t { LastStep, FullSwing };
+
+/// Every rank's measurement, by rank, on rank 0; nothing on the others. With spans of the window, which the
+/// ranks that train determine. Collective.
 std::vector<Measurement> gather_measurements(RankGroup& job, Measurement own, const Meter& meter,
-                                             const Timeline& timeline, bool shows);
+                                             const Timeline& timeline, Window window, bool trains);
 /// As an object of JSON, in one line, without spans.
 std::string to_json_line(const Measurement& measurement, int rank);
 

@@ -265,7 +265,11 @@ std::string svg(const TimePlot& plot) {
   const Scale x{0, length, left, kWidth - kRight};
   const Unit unit = unit_of(length / 2, kSeconds);
   Picture picture(bottom + kBottom);
-  picture.legend(plot.kinds);
+  std::vector<TimePlot::Kind> used;
+  for (std::size_t kind = 0; kind < plot.kinds.size(); ++kind)
+    if (std::ranges::any_of(plot.spans, [&](const TimePlot::Span& span) { return span.kind == kind; }))
+      used.push_back(plot.kinds[kind]);
+  picture.legend(used);
   picture.horizontal_axis(x, bottom, top, unit.name, unit.size);
   auto row_top = [&](std::size_t row) { return top + kGap + (kRow + kGap) * static_cast<double>(row); };
   for (std::size_t row = 0; row < plot.rows.size(); ++row) {

@@ -204,8 +204,9 @@ void add_timeline(Page& page, const std::vector<Measurement>& ranks) {
   }
   page.section(
       "One step of every rank",
-      "The last step, on rank 0's clock. Waiting within a pass is drawn over it, in the lower half. Point "
-      "at a span for its micro-batch and length; --trace writes all steps for https://ui.perfetto.dev.");
+      "The last step (where ranks do not keep step: until the first one ended), on rank 0's clock. Waiting "
+      "within a pass is drawn over it, in the lower half. Point at a span for its micro-batch and length; "
+      "--trace writes all steps for https://ui.perfetto.dev.");
   page.picture("timeline", svg(plot));
 }
 
