@@ -119,7 +119,7 @@ class TrafficFormulas {
 
   void serve() {
     // Each worker gets this server's weights once for each of its gradients.
-    const double headers = 2 * sizeof(float) * o_.grid.data;
+    const double headers = 2.0 * sizeof(float) * o_.grid.data;
     add("workers", Collective::SendReceive, o_.grid.data * part_.parameters / o_.servers * size_ + headers,
         o_.server_mode == ServerMode::Asynchronous ? "workers / servers x weights, and once more at the end"
                                                    : "workers / servers x weights");
