@@ -4,6 +4,7 @@
 
 #include "data/corpus.hpp"
 #include "support/catch.hpp"
+#include "trainer/refusal.hpp"
 
 using namespace trainer;
 
@@ -20,15 +21,6 @@ std::string again(const Tokenizer& tokenizer, const std::string& text) {
   std::string result;
   for (Token token : tokenizer.encode(text)) result += tokenizer.text_of(token);
   return result;
-}
-
-std::string refusal(const std::function<void()>& action) {
-  try {
-    action();
-  } catch (const Error& error) {
-    return error.what();
-  }
-  return "not refused";
 }
 
 }  // namespace

@@ -5,6 +5,7 @@
 #include "model/random.hpp"
 #include "support/catch.hpp"
 #include "support/ranks.hpp"
+#include "trainer/refusal.hpp"
 #include "worker.hpp"
 
 namespace {
@@ -43,15 +44,6 @@ void after_a_step(const Options& options, const std::function<void(Worker&)>& ch
     std::lock_guard lock(mutex);
     checks(worker);
   });
-}
-
-std::string refusal(const std::function<void()>& action) {
-  try {
-    action();
-  } catch (const Error& error) {
-    return error.what();
-  }
-  return "not refused";
 }
 
 }  // namespace

@@ -12,6 +12,7 @@
 #include "app/roles.hpp"
 #include "app/stop.hpp"
 #include "report/scaling.hpp"
+#include "report/statistics.hpp"
 
 namespace trainer {
 
@@ -37,28 +38,15 @@ struct Measured {
   double imbalance = 0;                    // mean of the rounds
 };
 
-double median(std::vector<double> values) {
-  auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
-  std::nth_element(values.begin(), middle, values.end());
-  return *middle;
-}
-
-double mean(const std::vector<double>& values) {
-  double sum = 0;
-  for (double value : values) sum += value;
-  return sum / static_cast<double>(values.size());
-}
-
 void take_ranks(const std::vector<Measurement>& ranks, int rounds, Measured& measured) {
-  double computing = 0, waiting = 0, most = 0;
+  double computing = 0, waiting = 0;
   for (const Measurement& rank : ranks) {
     computing += rank.computing() / static_cast<double>(ranks.size());
     waiting += rank.waiting() / static_cast<double>(ranks.size());
-    most = std::max(most, rank.computing());
   }
   measured.computing.push_back(computing);
   measured.waiting.push_back(waiting);
-  measured.imbalance += (most / computing - 1) / rounds;
+  measured.imbalance += imbalance(ranks) / rounds;
 }
 
 // The steps of one round on some ranks. The first ones, in which memory is taken and products are prepared,

@@ -10,6 +10,7 @@
 
 #include "report/page.hpp"
 #include "report/plot.hpp"
+#include "report/statistics.hpp"
 
 namespace trainer {
 
@@ -18,13 +19,6 @@ namespace {
 constexpr std::size_t kMostPoints = 1500;
 
 std::string rank_label(std::size_t rank, const Measurement& m) { return fmt::format("{}: {}", rank, m.name); }
-
-double median(std::vector<double> values) {
-  if (values.empty()) return NAN;
-  auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
-  std::nth_element(values.begin(), middle, values.end());
-  return *middle;
-}
 
 template <class Get>
 std::vector<double> each(const std::vector<History::Step>& steps, Get get) {
@@ -69,16 +63,6 @@ std::string ratio(double measured, double formula) { return fmt::format("{:.3f}"
 
 std::string share(double value) { return fmt::format("{:.1f} %", 100 * value); }
 
-// How much longer the slowest rank computes than all do in the mean; of those that train.
-double imbalance(const std::vector<Measurement>& ranks, std::size_t workers) {
-  double most = 0, sum = 0;
-  for (std::size_t r = 0; r < workers; ++r) {
-    most = std::max(most, ranks[r].computing());
-    sum += ranks[r].computing();
-  }
-  return sum > 0 ? most / (sum / static_cast<double>(workers)) - 1 : 0;
-}
-
 void add_facts(Page& page, const Options& o, const History& history, const std::vector<Measurement>& ranks) {
   const double seconds = median(each(history.steps, [](const auto& s) { return s.seconds; }));
   std::vector<std::pair<std::string, std::string>> facts = {
@@ -107,8 +91,9 @@ void add_facts(Page& page, const Options& o, const History& history, const std::
                                share(median(each(history.steps, [](const auto& s) { return s.bubble; }))),
                                share(bubble_share(o.grid.pipeline, o.micro_batches())))});
   facts.push_back(
-      {"Load imbalance", fmt::format("the slowest rank computes {} longer than the mean",
-                                     share(imbalance(ranks, static_cast<std::size_t>(o.grid.ranks()))))});
+      {"Load imbalance",
+       fmt::format("the slowest rank computes {} longer than the mean",
+                   share(imbalance(std::span(ranks).first(static_cast<std::size_t>(o.grid.ranks())))))});
   page.facts(facts);
 }
 
@@ -275,7 +260,7 @@ void add_traffic(Page& page, const std::vector<Measurement>& ranks) {
   page.section(
       "Bytes sent in a step",
       "By each rank, as a ring sends them, in the mean of all steps, beside the formula. Shards are padded "
-      "to whole cache lines; single numbers are losses and norms.");
+      "to whole cache lines; single numbers are losses and norms. One rank alone sends nothing.");
   RankTable table({"ranks", "group", "collective", "formula", "calls", "sent", "by the formula", "ratio"});
   for (std::size_t r = 0; r < ranks.size(); ++r)
     for (const Measurement::Sent& sent : ranks[r].sent) {
@@ -303,7 +288,7 @@ void add_traffic(Page& page, const std::vector<Measurement>& ranks) {
     plot.bars.push_back(std::move(measured));
     plot.bars.push_back(std::move(expected));
   }
-  if (table.empty()) return page.command("One rank alone sends nothing.");
+  if (table.empty()) return;
   page.picture("traffic", svg(plot));
   page.table(table.finish(), 4);
 }
