@@ -196,7 +196,7 @@ TUTTI_API(ncclResult_t, ncclCommInitAll, ncclComm_t* comm, int ndev, const int* 
     check_ranks(ndev, 0);
     for (int i = 0; devlist != nullptr && i < ndev; ++i)
       if (devlist[i] < 0) fail(ncclInvalidArgument, "devlist[{}] is {}, expected 0 or more", i, devlist[i]);
-    UniqueId id{Service::instance().listen_address(), Secret::random()};
+    UniqueId id{Service::instance().listen_addresses(), Secret::random()};
     Service::instance().host_directory(id.secret, std::chrono::milliseconds(0));
     Group& group = Group::of_this_thread();
     group.start();

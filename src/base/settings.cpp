@@ -27,8 +27,21 @@ constexpr std::array kSettings{
         "its own choice. Must be the same on all ranks."},
     Setting{
         "NCCL_SOCKET_IFNAME", "",
-        "Interface for the rendezvous and the control network: prefixes `eth,ib`, `=eth0` exactly, `^docker` "
-        "to exclude. Empty: the loopback when all ranks are on one host, which is all there is so far."},
+        "Interfaces for the rendezvous, the control network and data between hosts: prefixes `eth,ib`, "
+        "`=eth0` "
+        "exactly, `^docker` to exclude. Several are used side by side. Empty: the fastest that are up; the "
+        "loopback and bridges of container engines only where there is nothing else."},
+    Setting{"NCCL_SOCKET_FAMILY", "",
+            "AF_INET or AF_INET6: only addresses of that family. Empty: IPv4 where there is one."},
+    Setting{"NCCL_NSOCKS_PERTHREAD", "1",
+            "TCP connections between two ranks, for each lane and each network that joins their hosts; long "
+            "messages are striped over them (1 to 16)."},
+    Setting{"NCCL_SHM_DISABLE", "0",
+            "1: ranks share no memory, not even in one process; all they exchange goes by TCP."},
+    Setting{
+        "NCCL_HOSTID", "",
+        "Stands for the identity of this machine: ranks with different ones are on different hosts. Empty: "
+        "the kernel's boot id."},
     Setting{"NCCL_COMM_ID", "",
             "host:port of the rendezvous, the same for all processes; the one that joins as rank 0 serves "
             "it. Empty: "

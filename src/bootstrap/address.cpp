@@ -2,40 +2,13 @@
 #include "bootstrap/address.hpp"
 
 #include <arpa/inet.h>
-#include <ifaddrs.h>
-#include <net/if.h>
 #include <netdb.h>
 #include <netinet/in.h>
 
 #include <array>
 #include <memory>
-#include <sstream>
-#include <vector>
-
-#include "base/settings.hpp"
 
 namespace tutti {
-namespace {
-
-struct InterfaceFilter {
-  explicit InterfaceFilter(std::string text) {
-    if (text.starts_with('^')) exclude = true;
-    if (text.starts_with('=')) exact = true;
-    if (exclude || exact) text.erase(0, 1);
-    std::istringstream stream(text);
-    for (std::string name; std::getline(stream, name, ',');) names.push_back(name);
-  }
-  bool accepts(const std::string& interface) const {
-    bool named = false;
-    for (const std::string& name : names)
-      named = named || (exact ? interface == name : interface.starts_with(name));
-    return named != exclude;
-  }
-  bool exclude = false, exact = false;
-  std::vector<std::string> names;
-};
-
-}  // namespace
 
 Address::Address(const sockaddr* address, socklen_t size) : size_(size) {
   std::memcpy(&storage_, address, size);
@@ -54,25 +27,6 @@ Address Address::parse(const std::string& text) {
     fail(ncclInvalidArgument, "the address \"{}\" could not be resolved: {}", text, gai_strerror(error));
   std::unique_ptr<addrinfo, void (*)(addrinfo*)> owner(found, freeaddrinfo);
   return {found->ai_addr, found->ai_addrlen};
-}
-
-Address Address::of_interface() {
-  std::string setting = setting_text("NCCL_SOCKET_IFNAME");
-  if (setting.empty()) return parse("127.0.0.1:0");
-  InterfaceFilter filter(setting);
-  ifaddrs* list = nullptr;
-  if (getifaddrs(&list) != 0) fail_errno("listing the network interfaces");
-  std::unique_ptr<ifaddrs, void (*)(ifaddrs*)> owner(list, freeifaddrs);
-  std::string names;
-  for (const ifaddrs* at = list; at != nullptr; at = at->ifa_next) {
-    if (at->ifa_addr == nullptr || (at->ifa_flags & IFF_UP) == 0) continue;
-    int family = at->ifa_addr->sa_family;
-    if (family != AF_INET && family != AF_INET6) continue;
-    Address address(at->ifa_addr, family == AF_INET ? sizeof(sockaddr_in) : sizeof(sockaddr_in6));
-    if (filter.accepts(at->ifa_name)) return address;
-    names += fmt::format("{}{} ({})", names.empty() ? "" : ", ", at->ifa_name, address.to_string());
-  }
-  fail(ncclInvalidUsage, "NCCL_SOCKET_IFNAME={}: no interface fits; there are {}", setting, names);
 }
 
 std::uint16_t Address::port() const {
@@ -96,6 +50,23 @@ std::string Address::to_string() const {
 
 void Address::write(WireWriter& writer) const {
   writer.put(std::string(reinterpret_cast<const char*>(&storage_), size_));
+}
+
+void write_addresses(WireWriter& writer, const std::vector<Address>& addresses) {
+  writer.put(static_cast<std::uint8_t>(addresses.size()));
+  for (const Address& address : addresses) address.write(writer);
+}
+
+std::vector<Address> read_addresses(WireReader& reader) {
+  std::vector<Address> addresses(reader.get<std::uint8_t>());
+  for (Address& address : addresses) address = Address::read(reader);
+  return addresses;
+}
+
+std::string to_string(const std::vector<Address>& addresses) {
+  std::string text;
+  for (const Address& address : addresses) text += (text.empty() ? "" : ", ") + address.to_string();
+  return text;
 }
 
 Address Address::read(WireReader& reader) {

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "bootstrap/wire.hpp"
 
@@ -16,10 +17,6 @@ class Address {
   Address(const sockaddr* address, socklen_t size);
   /// "127.0.0.1:4711", "[::1]:4711" or "host:4711" (looked up). Throws ncclInvalidArgument.
   static Address parse(const std::string& text);
-  /// The address of the interface that NCCL_SOCKET_IFNAME names, port 0; the loopback without it. Throws
-  /// ncclInvalidUsage with the list of interfaces when none fits.
-  static Address of_interface();
-
   const sockaddr* get() const { return reinterpret_cast<const sockaddr*>(&storage_); }
   socklen_t size() const { return size_; }
   int family() const { return storage_.ss_family; }
@@ -34,5 +31,11 @@ class Address {
   sockaddr_storage storage_{};
   socklen_t size_ = 0;
 };
+
+/// At most 255.
+void write_addresses(WireWriter& writer, const std::vector<Address>& addresses);
+std::vector<Address> read_addresses(WireReader& reader);
+/// "10.0.0.1:4711, [fd00::1]:4711"
+std::string to_string(const std::vector<Address>& addresses);
 
 }  // namespace tutti

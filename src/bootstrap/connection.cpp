@@ -5,6 +5,7 @@
 #include <netinet/tcp.h>
 #include <sys/epoll.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 
@@ -23,6 +24,7 @@ constexpr std::size_t kServerHello = 8 + 4 + kVersionBytes + 32 + 32;
 constexpr std::size_t kClientProof = 32;
 constexpr std::size_t kLongestMessage = std::size_t{64} << 20;
 constexpr std::chrono::seconds kHandshakeLimit{10};
+constexpr std::chrono::seconds kAttemptLimit{3};  // where there are other addresses to be tried
 
 template <std::size_t N>
 std::string text_of(const std::array<unsigned char, N>& bytes) {
@@ -48,39 +50,66 @@ std::string version_in(const std::string& bytes) { return bytes.substr(12, kVers
 
 }  // namespace
 
-std::shared_ptr<Connection> Connection::connect(const Address& address, const Secret& secret,
+std::shared_ptr<Connection> Connection::connect(const std::vector<Address>& addresses, const Secret& secret,
                                                 Handlers handlers) {
-  FileDescriptor socket(::socket(address.family(), SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
-  if (!socket) fail_errno("a socket for a control connection");
-  int result = ::connect(socket.get(), address.get(), address.size());
-  if (result != 0 && errno != EINPROGRESS) fail_errno("connecting to " + address.to_string());
-  auto connection = std::make_shared<Connection>(std::move(socket), address.to_string());
+  auto connection = std::make_shared<Connection>(FileDescriptor(), "");
+  connection->addresses_ = nearest_first(addresses, Service::instance().interfaces());
+  std::ranges::reverse(connection->addresses_);
   connection->secret_ = secret;
   connection->handlers_ = std::move(handlers);
-  connection->start(State::connecting);
+  Service::instance().keep(connection);
+  if (!connection->try_next_address()) {
+    connection->forget();
+    fail(ncclSystemError, "connecting: {}", connection->failures_);
+  }
   return connection;
+}
+
+// False when there is none left.
+bool Connection::try_next_address() {
+  while (!addresses_.empty()) {
+    Address address = addresses_.back();
+    addresses_.pop_back();
+    peer_ = address.to_string();
+    FileDescriptor socket(::socket(address.family(), SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
+    if (socket && (::connect(socket.get(), address.get(), address.size()) == 0 || errno == EINPROGRESS)) {
+      socket_ = std::move(socket);
+      watch(State::connecting);
+      return true;
+    }
+    note_failure(errno_text(errno));
+  }
+  return false;
+}
+
+void Connection::note_failure(const std::string& reason) {
+  failures_ += fmt::format("{}{}: {}", failures_.empty() ? "" : "; ", peer_, reason);
 }
 
 void Connection::accept(FileDescriptor socket) {
   auto connection = std::make_shared<Connection>(std::move(socket), "an accepted connection");
-  connection->start(State::server_waits_hello);
+  Service::instance().keep(connection);
+  connection->watch(State::server_waits_hello);
 }
 
-void Connection::start(State state) {
+void Connection::watch(State state) {
   state_ = state;
   int on = 1;
   setsockopt(socket_.get(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
   Service& service = Service::instance();
-  service.keep(shared_from_this());
   std::uint32_t events = state == State::connecting ? EPOLLOUT : EPOLLIN;
   service.watch(socket_.get(), events, [self = weak_from_this()](std::uint32_t happened) {
     if (auto connection = self.lock()) connection->on_events(happened);
   });
-  service.at(std::chrono::steady_clock::now() + kHandshakeLimit, [self = weak_from_this()] {
-    auto connection = self.lock();
-    if (connection && connection->state_ != State::open && connection->state_ != State::closed)
-      connection->fail_with(fmt::format("no handshake within {} s", kHandshakeLimit.count()));
-  });
+  // Other addresses may answer sooner.
+  auto limit = addresses_.empty() ? kHandshakeLimit : kAttemptLimit;
+  service.at(std::chrono::steady_clock::now() + limit,
+             [self = weak_from_this(), limit, attempt = ++attempt_] {
+               auto connection = self.lock();
+               if (connection && connection->attempt_ == attempt && connection->state_ != State::open &&
+                   connection->state_ != State::closed)
+                 connection->fail_with(fmt::format("no handshake within {} s", limit.count()));
+             });
 }
 
 void Connection::on_events(std::uint32_t events) {
@@ -258,21 +287,41 @@ void Connection::write_pending() {
 
 void Connection::fail_with(const std::string& reason) {
   if (state_ == State::closed) return;
+  bool is_attempt = state_ == State::connecting || state_ == State::client_waits_hello;
+  if (is_attempt) {
+    note_failure(reason);
+    Service::instance().unwatch(socket_.get());
+    received_.clear();
+    pending_.clear();
+    if (try_next_address()) return;
+  }
   std::function<void(const std::string&)> closed;
   closed.swap(handlers_.closed);  // close() forgets the handlers
   close();
-  if (closed) closed(reason);
+  if (closed) closed(is_attempt ? failures_ : reason);
 }
 
 void Connection::close() {
   if (state_ == State::closed) return;
   if (state_ == State::open && !pending_.empty()) write_pending();
+  if (socket_) Service::instance().unwatch(socket_.get());
+  socket_ = FileDescriptor();
+  forget();
+}
+
+std::pair<FileDescriptor, std::string> Connection::detach() {
+  Service::instance().unwatch(socket_.get());
+  std::pair<FileDescriptor, std::string> result{std::move(socket_), std::move(received_)};
+  received_.clear();
+  forget();
+  return result;
+}
+
+void Connection::forget() {
   state_ = State::closed;
   handlers_ = {};
   realm_.reset();  // whose directory may hold this connection
-  Service::instance().unwatch(socket_.get());
   Service::instance().drop(shared_from_this());
-  socket_ = FileDescriptor();
 }
 
 }  // namespace tutti

@@ -20,6 +20,8 @@ enum class MessageType : std::uint8_t {
   gather,         ///< child -> parent: contributions of my subtree
   table,          ///< parent -> child: all contributions
   notice,         ///< to all: a rank has failed or left
+  link,           ///< rank -> rank: this connection is to carry data between us
+  linked,         ///< the answer; what follows are no messages of this kind any more
 };
 
 /// A TCP connection whose two sides have proved to each other that they know a realm's secret before any
@@ -32,7 +34,10 @@ class Connection : public std::enable_shared_from_this<Connection> {
     std::function<void(const std::string& reason)> closed;  ///< once; not after close()
   };
 
-  static std::shared_ptr<Connection> connect(const Address& address, const Secret& secret, Handlers handlers);
+  /// The addresses are of one process: they are tried in turn, those in a network of ours first, until one
+  /// answers; `closed` is called when none has.
+  static std::shared_ptr<Connection> connect(const std::vector<Address>& addresses, const Secret& secret,
+                                             Handlers handlers);
   /// For a socket that a listener accepted: whom it is for is known after the handshake
   /// (Realm::first_message).
   static void accept(FileDescriptor socket);
@@ -43,12 +48,18 @@ class Connection : public std::enable_shared_from_this<Connection> {
   void send(MessageType type, const WireWriter& message);
   /// Sends what is queued as far as the socket takes it, then closes; no handler is called any more.
   void close();
+  /// Gives the socket away, with what has arrived on it and was not taken for a message; no handler is called
+  /// any more. For when both sides have agreed that what follows is no message.
+  std::pair<FileDescriptor, std::string> detach();
   const std::string& peer() const { return peer_; }
 
  private:
   enum class State { connecting, client_waits_hello, server_waits_hello, server_waits_proof, open, closed };
 
-  void start(State state);
+  bool try_next_address();
+  void note_failure(const std::string& reason);
+  void watch(State state);
+  void forget();
   void on_events(std::uint32_t events);
   void send_client_hello();
   void read_available();
@@ -63,6 +74,9 @@ class Connection : public std::enable_shared_from_this<Connection> {
 
   FileDescriptor socket_;
   std::string peer_;
+  std::vector<Address> addresses_;  // to be tried yet, the next one last
+  std::string failures_;            // of those that were tried
+  int attempt_ = 0;
   Handlers handlers_;
   State state_ = State::closed;
   std::shared_ptr<Realm> realm_;  // of an accepted connection, from the hello on

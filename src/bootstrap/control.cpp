@@ -122,7 +122,7 @@ void Control::start() {
             fmt::format("rank {} could not join within {} s; the rendezvous at {} is not reachable or "
                         "does not know the id",
                         self->parameters_.rank, static_cast<double>(self->parameters_.limit.count()) / 1000,
-                        self->parameters_.ids[0].rendezvous.to_string()));
+                        to_string(self->parameters_.ids[0].rendezvous)));
     });
   auto groups = static_cast<int>(parameters_.ids.size());
   connect_directory(parameters_.rank % groups);
@@ -142,7 +142,7 @@ void Control::connect_directory(int group) {
     bool mine = own.rank % groups == group;
     WireWriter registration;
     registration.put(own.ranks).put(mine ? own.rank : -1 - own.rank).put(groups).put(group);
-    Service::instance().listen_address().write(registration);
+    write_addresses(registration, Service::instance().listen_addresses());
     registration.put(describe_process());
     connection->send(MessageType::register_rank, registration);
     if (self->parent() >= 0 && self->parent() % groups == group)
@@ -183,11 +183,11 @@ void Control::on_directory_message(MessageType type, WireReader& message) {
     auto code = message.get<ncclResult_t>();
     interrupt(code, message.get_text());
   } else if (type == MessageType::found) {
-    connect_parent(Address::read(message));
+    connect_parent(read_addresses(message));
   }
 }
 
-void Control::connect_parent(const Address& address) {
+void Control::connect_parent(const std::vector<Address>& addresses) {
   if (links_.contains(parent())) return;
   auto opened = [weak = weak_from_this()] {
     if (auto self = weak.lock())
@@ -201,7 +201,7 @@ void Control::connect_parent(const Address& address) {
     if (auto self = weak.lock()) self->on_link_closed(self->parent(), reason);
   };
   try {
-    links_[parent()] = Connection::connect(address, secret_, {opened, message, closed});
+    links_[parent()] = Connection::connect(addresses, secret_, {opened, message, closed});
   } catch (const Error& error) {
     interrupt(ncclSystemError,
               fmt::format("rank {} cannot reach rank {}: {}", parameters_.rank, parent(), error.what()));
@@ -226,6 +226,17 @@ void Control::accept_child(const std::shared_ptr<Connection>& connection, int ch
                                 }});
   connection->send(MessageType::attached, WireWriter());
   check_ready();
+}
+
+void Control::take_links(LinkTaker taker) {
+  Service::instance().run([&] { link_taker_ = std::move(taker); });
+}
+
+void Control::accept_link(const std::shared_ptr<Connection>& connection, int from, WireReader& message) {
+  if (link_taker_ && from >= 0 && from < parameters_.ranks)
+    link_taker_(connection, from, message);
+  else
+    connection->close();
 }
 
 void Control::check_ready() {

@@ -51,9 +51,15 @@ class Control : public std::enable_shared_from_this<Control> {
 
   int rank() const { return parameters_.rank; }
   const Secret& secret() const { return secret_; }
+  /// Who takes connections by which other ranks want to exchange data with this one: called on the service
+  /// thread, with the rank and what else its message says. Blocks until that is so.
+  using LinkTaker =
+      std::function<void(const std::shared_ptr<Connection>& connection, int from, WireReader& message)>;
+  void take_links(LinkTaker taker);
   const std::shared_ptr<Realm>& realm() const { return realm_; }
   // [service]
   void accept_child(const std::shared_ptr<Connection>& connection, int child);
+  void accept_link(const std::shared_ptr<Connection>& connection, int from, WireReader& message);
   /// Ends join() and all_gather() in other threads with this error.
   void interrupt(ncclResult_t code, const std::string& reason);
 
@@ -71,7 +77,7 @@ class Control : public std::enable_shared_from_this<Control> {
   void connect_directory(int group);
   void on_directory_message(MessageType type, WireReader& message);
   void on_directory_closed(int group, const std::string& reason);
-  void connect_parent(const Address& address);
+  void connect_parent(const std::vector<Address>& addresses);
   void on_link_message(int peer, MessageType type, WireReader& message);
   void on_link_closed(int peer, const std::string& reason);
   void check_ready();
@@ -95,6 +101,7 @@ class Control : public std::enable_shared_from_this<Control> {
   // [service]
   std::map<int, std::shared_ptr<Connection>> directories_;  // by group
   std::map<int, std::shared_ptr<Connection>> links_;        // by neighbour
+  LinkTaker link_taker_;
   std::map<std::uint32_t, Round> rounds_;
   std::set<int> left_, failed_;
   bool attached_ = false;  // to the parent

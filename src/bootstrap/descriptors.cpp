@@ -108,6 +108,12 @@ void Service::accept_descriptor_request() {
   });
 }
 
+bool reaches_descriptor_socket(const std::string& socket_name) {
+  FileDescriptor socket(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0));
+  UnixAddress address(socket_name);
+  return socket && connect(socket.get(), address.get(), address.size) == 0;
+}
+
 FileDescriptor fetch_descriptor(const std::string& socket_name, const Secret& secret, std::uint64_t window) {
   FileDescriptor socket(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0));
   if (!socket) fail_errno("a Unix socket to fetch shared memory");

@@ -8,7 +8,7 @@ void Directory::add(const std::shared_ptr<Connection>& connection, WireReader& r
   int rank = registration.get<int>();
   int groups = registration.get<int>();
   int group = registration.get<int>();
-  Member member{connection, Address::read(registration), registration.get_text()};
+  Member member{connection, read_addresses(registration), registration.get_text()};
   auto refuse_late = [&] {
     connection->send(MessageType::refused, WireWriter().put(refused_code_).put(refused_reason_));
   };
@@ -72,7 +72,7 @@ void Directory::on_message(int rank, MessageType type, WireReader& message) {
 
 void Directory::answer(int rank, int wanted) {
   WireWriter found;
-  members_.at(wanted).address.write(found);
+  write_addresses(found, members_.at(wanted).addresses);
   members_.at(rank).connection->send(MessageType::found, found);
 }
 

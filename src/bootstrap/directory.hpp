@@ -24,7 +24,7 @@ class Directory : public std::enable_shared_from_this<Directory> {
  private:
   struct Member {
     std::shared_ptr<Connection> connection;
-    Address address;
+    std::vector<Address> addresses;
     std::string who;  // "pid 12 on host a"
     bool joined = false;
   };

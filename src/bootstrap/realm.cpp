@@ -12,12 +12,14 @@ void Realm::first_message(const std::shared_ptr<Connection>& connection, std::ui
     directory->add(connection, message);
     return;
   }
-  if (static_cast<MessageType>(type) == MessageType::attach) {
-    int parent = message.get<int>();
-    int child = message.get<int>();
+  bool links = static_cast<MessageType>(type) == MessageType::link;
+  if (links || static_cast<MessageType>(type) == MessageType::attach) {
+    int to = message.get<int>();
+    int from = message.get<int>();
     for (auto& weak : endpoints)
-      if (auto endpoint = weak.lock(); endpoint && endpoint->rank() == parent)
-        return endpoint->accept_child(connection, child);
+      if (auto endpoint = weak.lock(); endpoint && endpoint->rank() == to)
+        return links ? endpoint->accept_link(connection, from, message)
+                     : endpoint->accept_child(connection, from);
   }
   connection->close();
 }

@@ -54,8 +54,13 @@ Service::Service() {
     }
     run_posted();  // after the count was taken: a job posted meanwhile wakes the loop again
   });
-  FileDescriptor listener = open_listener(Address::of_interface(), &listen_address_);
-  listeners_.emplace(listen_address_.to_string(), std::move(listener));
+  interfaces_ = chosen_interfaces();
+  for (const Interface& interface : interfaces_) {
+    Address bound;
+    FileDescriptor listener = open_listener(interface.address, &bound);
+    listeners_.emplace(bound.to_string(), std::move(listener));
+    listen_addresses_.push_back(bound);
+  }
   open_descriptor_socket();
   thread_ = start_thread("tutti-service", [this] { loop(); });
 }

@@ -10,7 +10,7 @@
 #include <thread>
 #include <vector>
 
-#include "bootstrap/address.hpp"
+#include "bootstrap/interfaces.hpp"
 #include "bootstrap/realm.hpp"
 #include "memory/host_memory.hpp"
 
@@ -31,8 +31,9 @@ class Service {
   void post(std::function<void()> job);
   void run(const std::function<void()>& job);
 
-  /// Where peers reach this process's listener.
-  Address listen_address() const { return listen_address_; }
+  /// Where peers reach this process's listeners: one on each interface that it uses.
+  const std::vector<Address>& listen_addresses() const { return listen_addresses_; }
+  const std::vector<Interface>& interfaces() const { return interfaces_; }
   /// Makes this process the rendezvous of an id until all ranks have joined, within `limit`.
   void host_directory(const Secret& secret, std::chrono::milliseconds limit);
   /// One more listener at an address that was agreed on (once for each). Throws ncclSystemError when it is
@@ -77,7 +78,8 @@ class Service {
     std::vector<std::pair<std::weak_ptr<void>, std::function<void()>>> callbacks;
   };
 
-  Address listen_address_;
+  std::vector<Interface> interfaces_;
+  std::vector<Address> listen_addresses_;
   std::string descriptor_socket_;
   FileDescriptor epoll_, wake_, unix_listener_;
   std::map<std::string, FileDescriptor> listeners_;  // by address
@@ -97,6 +99,8 @@ class Service {
 
 /// Asks the process that listens at `socket` for a descriptor: of an object it shares under the realm (window
 /// 0) or of a window. Blocks for at most some seconds; throws ncclSystemError.
+/// Whether there is somebody at that socket: whether shared memory can be had from there.
+bool reaches_descriptor_socket(const std::string& socket);
 FileDescriptor fetch_descriptor(const std::string& socket, const Secret& secret, std::uint64_t window);
 
 }  // namespace tutti

@@ -13,10 +13,16 @@ ncclUniqueId UniqueId::pack() const {
   writer.put(kMagic);
   writer.put(std::string(reinterpret_cast<const char*>(secret.bytes.data()), secret.bytes.size()));
   writer.put(rank_0_serves);
-  rendezvous.write(writer);
   ncclUniqueId id{};
-  if (writer.bytes().size() > sizeof id.internal) fail(ncclInternalError, "a unique id has grown too long");
-  std::memcpy(id.internal, writer.bytes().data(), writer.bytes().size());
+  std::vector<Address> fitting = rendezvous;
+  auto with_addresses = [&] {
+    WireWriter whole = writer;
+    write_addresses(whole, fitting);
+    return whole.bytes();
+  };
+  while (fitting.size() > 1 && with_addresses().size() > sizeof id.internal) fitting.pop_back();
+  std::string bytes = with_addresses();
+  std::memcpy(id.internal, bytes.data(), bytes.size());
   return id;
 }
 
@@ -29,7 +35,8 @@ UniqueId UniqueId::unpack(const ncclUniqueId& id) {
     if (secret.size() != result.secret.bytes.size()) throw Error(ncclInvalidArgument, "");
     std::memcpy(result.secret.bytes.data(), secret.data(), secret.size());
     result.rank_0_serves = reader.get<std::uint8_t>() != 0;
-    result.rendezvous = Address::read(reader);
+    result.rendezvous = read_addresses(reader);
+    if (result.rendezvous.empty()) throw Error(ncclInvalidArgument, "");
     return result;
   } catch (const Error&) {
     fail(ncclInvalidArgument,

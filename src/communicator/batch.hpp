@@ -25,6 +25,8 @@ class Batch final : public Work {
   bool done() const override { return unfinished_ == 0; }
   void stalled(std::chrono::milliseconds since) override;
   Doorbell bell() const override { return communicator_.bell(); }
+  int poll_file() const override { return communicator_.poll_file(); }
+  void take_events() override { communicator_.take_events(); }
   int spins() const override { return communicator_.spins(); }
   bool should_make_way(int polls) const override;
   /// Throws what ended the batch before its time, if anything has, once the buffers are the caller's again.

@@ -9,10 +9,7 @@
 #include <thread>
 
 #include "base/log.hpp"
-#include "base/settings.hpp"
 #include "communicator/batch.hpp"
-#include "memory/process_memory.hpp"
-#include "topology/machine.hpp"
 
 namespace tutti {
 namespace {
@@ -22,100 +19,7 @@ constexpr std::size_t kMostPlans = 4096;
 constexpr std::chrono::microseconds kRetreatLook{50};
 constexpr std::chrono::milliseconds kLongestRetreat{100};
 
-// What ranks tell each other when they join. Settings that must agree are compared here, where it can be
-// said.
-struct RankInfo {
-  int pid = 0;
-  int cores = 1;
-  std::uint64_t probe = 0;  // address of kProbe in the rank's process
-  std::string host, socket, algorithms, slice, single_copy, version, who;
-
-  std::string pack() const {
-    return WireWriter()
-        .put(pid)
-        .put(cores)
-        .put(probe)
-        .put(host)
-        .put(socket)
-        .put(algorithms)
-        .put(slice)
-        .put(single_copy)
-        .put(version)
-        .put(who)
-        .bytes();
-  }
-  static RankInfo unpack(const std::string& bytes) {
-    WireReader reader(bytes);
-    RankInfo info;
-    info.pid = reader.get<int>();
-    info.cores = reader.get<int>();
-    info.probe = reader.get<std::uint64_t>();
-    for (std::string* text : {&info.host, &info.socket, &info.algorithms, &info.slice, &info.single_copy,
-                              &info.version, &info.who})
-      *text = reader.get_text();
-    return info;
-  }
-};
-
-// Read by other processes to learn whether they can.
-const std::uint64_t kProbe = 0x74757474692D7673;
-
-void require_same(const std::vector<RankInfo>& infos, std::string RankInfo::*member, const char* what) {
-  for (std::size_t r = 1; r < infos.size(); ++r)
-    if (infos[r].*member != infos[0].*member)
-      fail(ncclInvalidUsage,
-           "{} differs: \"{}\" on rank 0, \"{}\" on rank {}; it must be the same on all ranks", what,
-           infos[0].*member, infos[r].*member, r);
-}
-
-std::size_t slice_setting() {
-  if (setting_text("TUTTI_SLICE") == "auto") return 0;
-  std::size_t bytes = setting_size("TUTTI_SLICE");
-  if (bytes < 4096 || bytes > (4U << 20))
-    fail(ncclInvalidArgument, "TUTTI_SLICE={}: expected auto or 4K to 4M", setting_text("TUTTI_SLICE"));
-  return bytes;
-}
-
-SingleCopyPolicy single_copy_setting(bool crowded) {
-  std::string text = setting_text("TUTTI_SINGLE_COPY");
-  if (text == "never") return {};
-  if (text != "auto") return {.from = setting_size("TUTTI_SINGLE_COPY"), .one_to_one_only = false};
-  // With a core for each rank the two copies through a slot go on side by side, in caches, and win; measured
-  // in docs/performance.md.
-  return crowded ? SingleCopyPolicy{.from = 1 << 20} : SingleCopyPolicy{};
-}
-
-int spin_setting(bool crowded) {
-  if (setting_text("TUTTI_SPIN") == "auto") return crowded ? 1000 : 4000;
-  return static_cast<int>(std::min<std::size_t>(setting_size("TUTTI_SPIN"), 1U << 30));
-}
-
-StorePolicy store_setting() {
-  std::string text = setting_text("TUTTI_STREAMING");
-  if (text == "never") return {.for_others = Store::shared};
-  if (text == "always") return {.cached_bytes = 0, .for_others = Store::streaming};
-  if (text != "auto") fail(ncclInvalidArgument, "TUTTI_STREAMING={}: expected auto, always or never", text);
-  // All of the cache is never theirs: three quarters.
-  return {.cached_bytes = std::max<std::size_t>(last_level_cache_bytes(), 8U << 20) / 4 * 3};
-}
-
 }  // namespace
-
-void JoinAbort::interrupt(Control& control) {
-  control.interrupt(ncclRemoteError, fmt::format("rank {} aborted while it was joining", control.rank()));
-}
-
-void JoinAbort::request() {
-  std::lock_guard lock(mutex_);
-  requested_ = true;
-  if (auto control = control_.lock()) interrupt(*control);
-}
-
-void JoinAbort::watch(const std::shared_ptr<Control>& control) {
-  std::lock_guard lock(mutex_);
-  control_ = control;
-  if (requested_) interrupt(*control);
-}
 
 Communicator::Communicator(const CommunicatorOptions& options)
     : options_(options), batch_(std::make_unique<Batch>(*this)) {}
@@ -130,125 +34,6 @@ std::shared_ptr<Communicator> Communicator::create(const CommunicatorOptions& op
   return communicator;
 }
 
-void Communicator::join() {
-  filter_ = AlgorithmFilter::parse(setting_text("NCCL_ALGO"));
-  timeout_ = setting_seconds("TUTTI_TIMEOUT");
-  stall_warning_ = setting_seconds("TUTTI_STALL_WARNING");
-  std::size_t slice = slice_setting();
-  std::chrono::milliseconds limit = setting_seconds("TUTTI_INIT_TIMEOUT");
-  if (options_.rank == 0 && options_.ids[0].rank_0_serves && options_.ranks > 1) {
-    Service::instance().host_directory(options_.ids[0].secret, limit);
-    Service::instance().listen_at(options_.ids[0].rendezvous);
-  }
-  auto left = [health = health_](int rank) {
-    auto segment = health->segment();
-    return segment && segment->board(rank).status.left.load() != 0;
-  };
-  control_ = Control::create(
-      {.ids = options_.ids,
-       .ranks = options_.ranks,
-       .rank = options_.rank,
-       .limit = limit,
-       .on_failure = [health = health_](int, ncclResult_t code,
-                                        const std::string& reason) { health->fail(code, reason); },
-       .on_left = {},
-       .has_left = left,
-       .name = [health = health_](int rank) { return health->name(rank); }});
-  if (options_.join_abort) options_.join_abort->watch(control_);
-  control_->join();
-  RankInfo own{getpid(),
-               usable_cores(),
-               reinterpret_cast<std::uintptr_t>(&kProbe),
-               host_key(),
-               Service::instance().descriptor_socket(),
-               setting_text("NCCL_ALGO"),
-               setting_text("TUTTI_SLICE"),
-               setting_text("TUTTI_SINGLE_COPY"),
-               std::to_string(NCCL_VERSION_CODE),
-               describe_process()};
-  std::vector<RankInfo> infos;
-  for (const std::string& bytes : control_->all_gather(own.pack())) infos.push_back(RankInfo::unpack(bytes));
-  require_same(infos, &RankInfo::version, "the version of the library");
-  require_same(infos, &RankInfo::algorithms, "NCCL_ALGO");
-  require_same(infos, &RankInfo::slice, "TUTTI_SLICE");
-  require_same(infos, &RankInfo::single_copy, "TUTTI_SINGLE_COPY");
-  std::vector<std::string> names;
-  for (const RankInfo& info : infos) names.push_back(info.who);
-  health_->set_names(names);
-  std::vector<int> pids;
-  for (std::size_t r = 0; r < infos.size(); ++r) {
-    if (infos[r].host != infos[0].host)
-      fail(ncclInvalidUsage,
-           "ranks 0 and {} are on different hosts (or in containers that share no network name space): that "
-           "needs "
-           "the tcp transport, which is not there yet",
-           r);
-    pids.push_back(infos[r].pid);
-  }
-  bool one_process = std::all_of(pids.begin(), pids.end(), [&](int pid) { return pid == pids[0]; });
-  SegmentLayout layout = segment_layout(options_.ranks, kLaneCount, one_process, slice);
-  for (const RankInfo& info : infos) layout.crowded = layout.crowded || info.cores < options_.ranks;
-  std::shared_ptr<HostSegment> segment;
-  if (options_.rank == 0) {
-    segment = HostSegment::create(layout);
-    control_->realm()->share(segment, segment->descriptor());
-  }
-  control_->all_gather("");  // from here on the segment is there
-  if (options_.rank != 0) {
-    if (pids[0] == own.pid)
-      segment = std::static_pointer_cast<HostSegment>(control_->realm()->shared_object());
-    else
-      segment = HostSegment::attach(fetch_descriptor(infos[0].socket, control_->secret(), 0), layout);
-    if (!segment)
-      fail(ncclInternalError, "rank 0's shared memory is gone before rank {} could attach", rank());
-  }
-  health_->attach(segment, options_.rank);
-  board_ = &segment->board(options_.rank);
-  common_ = &segment->common();
-  for (int pid : pids) in_this_process_.push_back(pid == own.pid);
-  std::vector<std::string> sockets;
-  for (const RankInfo& info : infos) sockets.push_back(info.socket);
-  lanes_ = std::make_unique<MemoryLanes>(
-      segment, options_.rank, pids, setting_bool("TUTTI_WINDOWS"),
-      [sockets, secret = control_->secret()](int rank, std::uint64_t window) {
-        return fetch_descriptor(sockets[static_cast<std::size_t>(rank)], secret, window);
-      });
-  costs_.cores = usable_cores();
-  costs_.shared_pointers = one_process;
-  crowded_ = layout.crowded;
-  spins_ = spin_setting(crowded_);
-  store_policy_ = store_setting();
-  watch_processes(pids);
-  // Every rank tries to read its neighbour's memory; all have attached when this returns: rank 0 may leave
-  // then.
-  const RankInfo& next = infos[static_cast<std::size_t>((rank() + 1) % ranks())];
-  bool readable = can_copy_from_process(next.pid, next.probe, &kProbe, sizeof kProbe);
-  std::vector<std::string> answers = control_->all_gather(readable ? "readable" : "");
-  bool all_readable = std::find(answers.begin(), answers.end(), "") == answers.end();
-  if (!one_process && all_readable) single_copy_ = single_copy_setting(layout.crowded);
-  log_info("rank {} of {} joined{}{}: {} kernels, {} B slices, lanes {}", rank(), ranks(),
-           options_.name.empty() ? "" : " ", options_.name, kernel_target_name(), segment->layout().slice,
-           one_process ? "in_process (pointers are shared)" : "shared_memory (memfd)");
-}
-
-// A process that ends without having left takes its ranks with it; the kernel tells at once.
-void Communicator::watch_processes(const std::vector<int>& pids) {
-  Service& service = Service::instance();
-  service.post([&service, pids, health = health_, control = std::weak_ptr(control_), own = getpid()] {
-    for (std::size_t r = 0; r < pids.size(); ++r) {
-      if (pids[r] == own) continue;
-      auto ended = [health, control, r] {
-        auto segment = health->segment();
-        if (segment && segment->board(static_cast<int>(r)).status.left.load() != 0) return;
-        std::string reason = health->name(static_cast<int>(r)) + " is gone: its process ended";
-        health->fail(ncclRemoteError, reason);
-        if (auto tree = control.lock()) tree->announce_failure(static_cast<int>(r), ncclRemoteError, reason);
-      };
-      service.on_process_end(pids[r], control, ended);
-    }
-  });
-}
-
 void Communicator::break_everywhere(ncclResult_t code, const std::string& reason) {
   health_->fail(code, reason);
   control_->announce_failure(rank(), code, reason);
@@ -261,9 +46,9 @@ void Communicator::show_core() {
 }
 
 bool Communicator::could_use_core(int rank) const {
-  const RankBoard::Bell& other = lanes_->segment().board(rank).bell;
-  return rank != options_.rank &&
-         other.core.load(std::memory_order_relaxed) == board_->bell.core.load(std::memory_order_relaxed) &&
+  if (rank == options_.rank || !lanes_->is_on_this_host(rank)) return false;
+  const RankBoard::Bell& other = lanes_->memory().board(rank).bell;
+  return other.core.load(std::memory_order_relaxed) == board_->bell.core.load(std::memory_order_relaxed) &&
          (other.waiting.load(std::memory_order_relaxed) == 0 ||
           other.news.load(std::memory_order_relaxed) != 0);
 }
@@ -271,15 +56,16 @@ bool Communicator::could_use_core(int rank) const {
 void Communicator::wait_for_retreat() {
   if (std::exchange(retreated_, true)) return;
   common_->failed.store(1);
-  bool one_process = std::ranges::find(in_this_process_, false) == in_this_process_.end();
-  one_process ? heavy_fence() : heavy_fence_across_processes();
+  const auto& members = lanes_->memory().members();
+  auto is_here = [](const MemoryLanes::Member& member) { return member.process == getpid(); };
+  std::ranges::all_of(members, is_here) ? heavy_fence() : heavy_fence_across_processes();
   auto start = std::chrono::steady_clock::now();
-  for (int r = 0; r < ranks(); ++r) {
+  for (const MemoryLanes::Member& member : members) {
     bool stuck = false;
-    while (lanes_->segment().board(r).status.reaching.load(std::memory_order_acquire) != 0 && !stuck) {
+    const auto& reaching = lanes_->memory().board(member.rank).status.reaching;
+    while (reaching.load(std::memory_order_acquire) != 0 && !stuck) {
       std::this_thread::sleep_for(kRetreatLook);
-      stuck = !in_this_process_[static_cast<std::size_t>(r)] &&
-              std::chrono::steady_clock::now() - start > kLongestRetreat;
+      stuck = !is_here(member) && std::chrono::steady_clock::now() - start > kLongestRetreat;
     }
   }
 }
@@ -318,7 +104,7 @@ Shape Communicator::shape_of(const Operation& operation) const {
               .rank = rank(),
               .root = operation.root,
               .count = operation.count,
-              .slice = lanes_->segment().layout().slice / size_of(operation.type)};
+              .slice = lanes_->memory().segment().layout().slice / size_of(operation.type)};
   if (operation.input == nullptr || operation.output == nullptr) return shape;
   shape.in_place = static_cast<const std::byte*>(operation.output) ==
                    static_cast<const std::byte*>(operation.input) + in_place_bytes(shape, operation.type);
@@ -378,12 +164,12 @@ std::unique_ptr<Plan> Communicator::new_plan(const Operation& operation, Shape s
   auto plan = make_plan(schedule, shape, signature.algorithm, operation.type, operation.op.kind, *lanes_,
                         store_policy_, tuner);
   plan->header = signature.pack();
-  plan->single_copy = copies_once(shape, signature.algorithm, bytes);
+  plan->single_copy = plan->tcp == nullptr && copies_once(shape, signature.algorithm, bytes);
   return plan;
 }
 
 std::optional<Signature> Communicator::announced(int of_rank, std::uint32_t sequence) const {
-  auto header = lanes_->segment().board(of_rank).calls[sequence % RankBoard::kCalls].get();
+  auto header = lanes_->memory().board(of_rank).calls[sequence % RankBoard::kCalls].get();
   if (!header) return std::nullopt;
   Signature signature = Signature::unpack(*header);
   if (signature.sequence != sequence) return std::nullopt;
@@ -394,15 +180,18 @@ std::optional<std::string> Communicator::find_mismatch() const {
   std::uint32_t oldest = sequence_ < RankBoard::kCalls ? 1 : sequence_ - RankBoard::kCalls + 1;
   for (std::uint32_t number = oldest; number <= sequence_; ++number) {
     auto own = announced(rank(), number);
-    for (int r = 0; own && r < ranks(); ++r)
-      if (auto other = announced(r, number); other && other->pack() != own->pack())
-        return fmt::format("ranks made different calls: rank {} {}, rank {} {}", rank(), own->in_words(), r,
-                           other->in_words());
+    for (const MemoryLanes::Member& member : lanes_->memory().members())
+      if (auto other = announced(member.rank, number); own && other && other->pack() != own->pack())
+        return fmt::format("ranks made different calls: rank {} {}, rank {} {}", rank(), own->in_words(),
+                           member.rank, other->in_words());
   }
   return std::nullopt;
 }
 
-bool Communicator::has_left(int rank) const { return lanes_->segment().board(rank).status.left.load() != 0; }
+bool Communicator::has_left(int rank) const {
+  // What it sent before may be on its way still.
+  return health_->has_left(rank) && (lanes_->is_on_this_host(rank) || lanes_->tcp()->is_through(rank));
+}
 
 int Communicator::create_operator(DataType type, const void* scalar, bool read_when_run) {
   PreMulSum op{type, 0, read_when_run ? scalar : nullptr};

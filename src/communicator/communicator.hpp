@@ -16,7 +16,7 @@
 #include "communicator/health.hpp"
 #include "communicator/signature.hpp"
 #include "executor/execution.hpp"
-#include "transport/memory_lane.hpp"
+#include "transport/lanes.hpp"
 
 namespace tutti {
 
@@ -128,7 +128,12 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   /// most for those of another process: it may have been stopped or killed at that point.
   void wait_for_retreat();
   Batch& batch() { return *batch_; }
-  Doorbell bell() const { return lanes_->doorbell(options_.rank); }
+  Doorbell bell() const { return lanes_->memory().doorbell(options_.rank); }
+  /// For drive(): where the network tells that there may be something to do.
+  int poll_file() const { return lanes_->tcp() != nullptr ? lanes_->tcp()->poll_file() : -1; }
+  void take_events() {
+    if (lanes_->tcp() != nullptr) lanes_->tcp()->take_events();
+  }
   int spins() const { return spins_; }
   /// More ranks than cores.
   bool is_crowded() const { return crowded_; }
@@ -160,8 +165,11 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
  private:
   explicit Communicator(const CommunicatorOptions& options);
   void join();
+  void open_control();
+  std::shared_ptr<HostSegment> share_segment(const SegmentLayout& layout, const MemoryLanes::Member& leader,
+                                             const std::string& leader_socket);
   void wait_for_turn(std::uint64_t ticket);
-  void watch_processes(const std::vector<int>& pids);
+  void watch_processes();
   std::optional<Signature> announced(int of_rank, std::uint32_t sequence) const;
   Shape shape_of(const Operation& operation) const;
   std::unique_ptr<Plan> new_plan(const Operation& operation, Shape shape);
@@ -188,11 +196,11 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   CommunicatorOptions options_;
   std::shared_ptr<Health> health_ = std::make_shared<Health>();
   std::shared_ptr<Control> control_;
-  std::unique_ptr<MemoryLanes> lanes_;
+  std::vector<int> hosts_;  // by rank
+  std::unique_ptr<Lanes> lanes_;
   RankBoard* board_ = nullptr;  // this rank's, in the segment
   CommonBoard* common_ = nullptr;
-  std::vector<bool> in_this_process_;  // by rank
-  bool retreated_ = false;             // the others have, from this rank's buffers
+  bool retreated_ = false;  // the others have, from this rank's buffers
   AlgorithmFilter filter_;
   CostParameters costs_;
   StorePolicy store_policy_;

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "communicator/health.hpp"
 
+#include <algorithm>
+
 #include "base/log.hpp"
 
 namespace tutti {
@@ -11,7 +13,7 @@ void Health::fail(ncclResult_t code, const std::string& reason) {
   reason_ = reason;
   code_.store(code, std::memory_order_release);
   log_info("communicator broken: {}", reason);
-  if (segment_) Doorbell(segment_->board(rank_).bell, segment_->layout().crowded).wake();
+  if (segment_) Doorbell(segment_->board(static_cast<int>(index_)).bell, segment_->layout().crowded).wake();
 }
 
 std::string Health::reason() const {
@@ -21,15 +23,23 @@ std::string Health::reason() const {
 
 void Health::raise() const { throw Error(code(), reason()); }
 
-void Health::attach(std::shared_ptr<HostSegment> segment, int rank) {
+void Health::attach(std::shared_ptr<HostSegment> segment, std::vector<int> members, std::size_t index) {
   std::lock_guard lock(mutex_);
   segment_ = std::move(segment);
-  rank_ = rank;
+  members_ = std::move(members);
+  index_ = index;
 }
 
-std::shared_ptr<HostSegment> Health::segment() const {
+void Health::note_left(int rank) {
   std::lock_guard lock(mutex_);
-  return segment_;
+  left_.insert(rank);
+}
+
+bool Health::has_left(int rank) const {
+  std::lock_guard lock(mutex_);
+  auto member = std::ranges::lower_bound(members_, rank);
+  if (member == members_.end() || *member != rank) return left_.contains(rank);
+  return segment_->board(static_cast<int>(member - members_.begin())).status.left.load() != 0;
 }
 
 void Health::set_names(std::vector<std::string> names) {

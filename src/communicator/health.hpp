@@ -3,6 +3,7 @@
 #include <atomic>
 #include <memory>
 #include <mutex>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -24,10 +25,13 @@ class Health {
   void check() const {
     if (is_broken()) raise();
   }
-  /// From when on fail() rings the rank's bell, which lies in `segment`.
-  void attach(std::shared_ptr<HostSegment> segment, int rank);
+  /// From when on fail() rings the rank's bell, which lies in `segment` as that of `members[index]`.
+  void attach(std::shared_ptr<HostSegment> segment, std::vector<int> members, std::size_t index);
 
-  std::shared_ptr<HostSegment> segment() const;
+  /// A rank of another host has left in good order.
+  void note_left(int rank);
+  /// Whether the rank has, as far as is known.
+  bool has_left(int rank) const;
 
   /// Who the ranks are ("pid 12 on host"), once that is known.
   void set_names(std::vector<std::string> names);
@@ -40,7 +44,9 @@ class Health {
   mutable std::mutex mutex_;
   std::string reason_;
   std::shared_ptr<HostSegment> segment_;
-  int rank_ = 0;
+  std::vector<int> members_;  // of the segment
+  std::size_t index_ = 0;
+  std::set<int> left_;
   std::vector<std::string> names_;
 };
 

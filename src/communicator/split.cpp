@@ -30,13 +30,13 @@ Member read_member(const std::string& bytes, int rank) {
 UniqueId make_unique_id() {
   std::string address = setting_text("NCCL_COMM_ID");
   if (!address.empty()) return unique_id_at(address, setting_text("TUTTI_JOB_SECRET"));
-  UniqueId id{Service::instance().listen_address(), Secret::random()};
+  UniqueId id{Service::instance().listen_addresses(), Secret::random()};
   Service::instance().host_directory(id.secret, setting_seconds("TUTTI_INIT_TIMEOUT"));
   return id;
 }
 
 UniqueId unique_id_at(const std::string& address, const std::string& secret) {
-  UniqueId id{Address::parse(address), Secret::derive(fmt::format("{} {} {}", address, geteuid(), secret))};
+  UniqueId id{{Address::parse(address)}, Secret::derive(fmt::format("{} {} {}", address, geteuid(), secret))};
   id.rank_0_serves = true;
   return id;
 }
@@ -59,7 +59,7 @@ std::shared_ptr<Communicator> split(Communicator& parent, int color, int key, Co
   bool leads = !members.empty() && members[0].rank == parent.rank();
   std::string id_bytes;
   if (leads) {
-    UniqueId own{Service::instance().listen_address(), Secret::random()};
+    UniqueId own{Service::instance().listen_addresses(), Secret::random()};
     Service::instance().host_directory(own.secret, setting_seconds("TUTTI_INIT_TIMEOUT"));
     ncclUniqueId packed = own.pack();
     id_bytes.assign(packed.internal, sizeof packed.internal);

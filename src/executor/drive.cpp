@@ -47,6 +47,13 @@ std::vector<Doorbell> bells_of(std::span<Work* const> works) {
   return bells;
 }
 
+std::vector<int> files_of(std::span<Work* const> works) {
+  std::vector<int> files;
+  for (Work* work : works)
+    if (!work->done() && work->poll_file() >= 0) files.push_back(work->poll_file());
+  return files;
+}
+
 bool should_make_way(std::span<Work* const> works, int polls) {
   return std::ranges::any_of(works, [&](const Work* work) { return work->should_make_way(polls); });
 }
@@ -87,7 +94,9 @@ void sleep_until_moved(std::span<Work* const> works, bool& all_done) {
   auto start = Clock::now();
   while (!all_done) {
     std::vector<Doorbell> bells = bells_of(works);
-    Sleep sleep(bells);
+    std::vector<int> files = files_of(works);
+    Sleep sleep(bells, files);
+    for (Work* work : works) work->take_events();  // what they tell of is found by the look that follows
     if (progress_all(works, all_done) || all_done) return;
     sleep.wait(kLook);
     if (milliseconds waited = since(start); waited >= kLook)

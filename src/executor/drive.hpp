@@ -20,6 +20,10 @@ class Work {
   virtual void stalled(std::chrono::milliseconds since) = 0;
   /// Rung when there may be something to do.
   virtual Doorbell bell() const = 0;
+  /// A descriptor that is readable when there may be something to do that nobody rings for; -1: none.
+  virtual int poll_file() const = 0;
+  /// Takes the events that made it readable.
+  virtual void take_events() = 0;
   /// Polls in vain before the thread may sleep.
   virtual int spins() const = 0;
   /// Whether somebody else has better use for this core than polling, after so many polls in vain.

@@ -89,7 +89,7 @@ bool Execution::progress_brief() {
 }
 
 bool Execution::progress_tracks() {
-  bool moved = false;
+  bool moved = plan_->tcp != nullptr && plan_->tcp->progress();
   bool finished = true;
   if (track_count_ == 1) {
     Cursor& cursor = cursors_[0];
@@ -103,7 +103,7 @@ bool Execution::progress_tracks() {
       finished = finished && cursor.done();
     }
   }
-  if (finished && (plan_->offering.empty() || settled())) {
+  if (finished && (plan_->settling.empty() || settled())) {
     if (for_others_.timed) end_span(cursors_[plan_->span_track].begin->count);
     if (std::exchange(is_ahead_, false))
       for (std::size_t t = 0; t < track_count_; ++t) std::ranges::fill(cursors_[t].ahead, 0);
@@ -114,7 +114,7 @@ bool Execution::progress_tracks() {
 }
 
 bool Execution::settled() const {
-  return std::all_of(plan_->offering.begin(), plan_->offering.end(),
+  return std::all_of(plan_->settling.begin(), plan_->settling.end(),
                      [](Outlet* outlet) { return outlet->has_settled(); });
 }
 
@@ -131,7 +131,7 @@ std::vector<Blocker> Execution::blockers() const {
       for (int destination : step.outlet->destinations()) result.push_back({destination, false});
   }
   if (result.empty())
-    for (Outlet* outlet : plan_->offering)
+    for (Outlet* outlet : plan_->settling)
       if (!outlet->has_settled())
         for (int destination : outlet->destinations()) result.push_back({destination, false});
   return result;
@@ -180,7 +180,8 @@ bool Execution::take_messages(Cursor& cursor, const PlanStep& step, std::size_t 
   for (; cursor.arrived < step.inlets.size(); ++cursor.arrived) {
     Inlet& inlet = *step.inlets[cursor.arrived];
     ArrivedMessage message;
-    if (!inlet.peek(message)) return false;
+    void* wanted = step.is_placed ? address(step.out, at * element_) : nullptr;
+    if (!inlet.peek(message, bytes, wanted)) return false;
     if (message.header != header_) throw CallMismatch(inlet.source(), message.header, header_);
     auto is_longer = [&] {
       return message.must_be_fetched() && message.bytes > bytes &&

@@ -11,8 +11,7 @@ Range in_bytes(Range range, std::size_t element) {
   return range;
 }
 
-PlanStep bind(const Step& step, const Schedule& schedule, const Plan& plan, bool beyond_cache,
-              MemoryLanes& lanes) {
+PlanStep bind(const Step& step, const Schedule& schedule, const Plan& plan, bool beyond_cache, Lanes& lanes) {
   std::size_t element = size_of(plan.type);
   PlanStep result{.in = in_bytes(step.in, element),
                   .out = in_bytes(step.out, element),
@@ -36,11 +35,17 @@ PlanStep bind(const Step& step, const Schedule& schedule, const Plan& plan, bool
                                                     (is_reducing(plan.shape.collective) && step.in));
   if (beyond_cache && !over_what_was_read) result.store = Store::streaming;
   result.is_copy = result.operand_count == 1 && !result.finish && !result.scale;
+  result.is_placed = result.is_copy && !step.from.empty() && result.out;
   // What verify proved for stable sends; a scaled operand lies nowhere as it is sent.
   bool is_where_it_lies = !(is_local_copy(step) && result.scale);
   if (schedule.stable_sends && is_where_it_lies && result.outlet != nullptr)
     result.offered = in_bytes(place_of_message(step), element);
   return result;
+}
+
+bool leaves_host(const Step& step, const Lanes& lanes) {
+  auto is_away = [&](int rank) { return !lanes.is_on_this_host(rank); };
+  return std::ranges::any_of(step.from, is_away) || std::ranges::any_of(step.to, is_away);
 }
 
 // Shorter messages are stored alike, however often that is tried.
@@ -78,8 +83,8 @@ std::ptrdiff_t in_place_bytes(const Shape& shape, DataType type) {
 }
 
 std::unique_ptr<Plan> make_plan(const Schedule& schedule, const Shape& shape, Algorithm algorithm,
-                                DataType type, OperatorKind kind, MemoryLanes& lanes,
-                                const StorePolicy& policy, StoreTuner& tuner) {
+                                DataType type, OperatorKind kind, Lanes& lanes, const StorePolicy& policy,
+                                StoreTuner& tuner) {
   auto plan = std::make_unique<Plan>();
   plan->shape = shape;
   plan->needs_input = input_count(shape) != 0;
@@ -104,14 +109,15 @@ std::unique_ptr<Plan> make_plan(const Schedule& schedule, const Shape& shape, Al
       bound.steps.push_back(bind(step, schedule, *plan, beyond_cache, lanes));
       const PlanStep& last = bound.steps.back();
       plan->most_operands = std::max(plan->most_operands, static_cast<std::size_t>(last.operand_count));
-      if (last.offered &&
-          std::find(plan->offering.begin(), plan->offering.end(), last.outlet) == plan->offering.end())
-        plan->offering.push_back(last.outlet);
+      bool settles = last.outlet != nullptr && (last.offered || last.outlet->must_settle());
+      if (settles && std::ranges::find(plan->settling, last.outlet) == plan->settling.end())
+        plan->settling.push_back(last.outlet);
+      if (leaves_host(step, lanes)) plan->tcp = lanes.tcp();
     }
     if (!bound.steps.empty()) plan->tracks.push_back(std::move(bound));
   }
   choose_spans(*plan);
-  plan->brief = plan->tracks.size() == 1 && plan->tracks[0].rounds == 1 &&
+  plan->brief = plan->tcp == nullptr && plan->tracks.size() == 1 && plan->tracks[0].rounds == 1 &&
                 std::ranges::all_of(plan->tracks[0].steps, [&](const PlanStep& step) {
                   return step.count * size_of(type) <= step.most_inline;
                 });

@@ -11,7 +11,7 @@
 #include "executor/stores.hpp"
 #include "reduce/kernels.hpp"
 #include "reduce/types.hpp"
-#include "transport/memory_lane.hpp"
+#include "transport/lanes.hpp"
 
 namespace tutti {
 
@@ -29,6 +29,7 @@ struct PlanStep {
   bool is_copy = false;         // one operand, as it is
   Range offered;                // where what is sent stays as it is until it has been read, or none
   Store store = Store::cached;  // of what goes to the output
+  bool is_placed = false;       // what comes, from one rank, may be put where it is stored at once
   bool answers = false;         // goes to those it comes from, and may be stored in their landings
 };
 
@@ -57,7 +58,8 @@ struct Plan {
   StoreTuner* tuner = nullptr;       // who decides that for each run, if anyone
   std::size_t span_track = 0;        // whose rounds make the tuner's spans, up to span_rounds
   std::size_t span_rounds = SIZE_MAX;
-  std::vector<Outlet*> offering;  // outlets that may have offers under way at the end
+  std::vector<Outlet*> settling;  // outlets that may have something under way at the end
+  TcpLanes* tcp = nullptr;        // if any of its lanes is one of these
 };
 
 /// Bytes from the input's address to the output's in the in-place form.
@@ -66,7 +68,7 @@ std::ptrdiff_t in_place_bytes(const Shape& shape, DataType type);
 /// Binds a schedule for shape.rank to the lanes. `shape.slice` is in elements of `type`. `tuner` must live as
 /// long as the plan.
 std::unique_ptr<Plan> make_plan(const Schedule& schedule, const Shape& shape, Algorithm algorithm,
-                                DataType type, OperatorKind kind, MemoryLanes& lanes,
-                                const StorePolicy& policy, StoreTuner& tuner);
+                                DataType type, OperatorKind kind, Lanes& lanes, const StorePolicy& policy,
+                                StoreTuner& tuner);
 
 }  // namespace tutti

@@ -10,6 +10,8 @@
 #include <cmath>
 #include <fstream>
 
+#include "base/settings.hpp"
+
 namespace tutti {
 
 namespace {
@@ -58,12 +60,19 @@ std::size_t last_level_cache_bytes() {
   return kBytes;
 }
 
+std::string machine_key() {
+  std::string key = setting_text("NCCL_HOSTID");
+  if (key.empty()) std::ifstream("/proc/sys/kernel/random/boot_id") >> key;
+  return key;
+}
+
 std::string host_key() {
-  std::string boot;
-  std::ifstream("/proc/sys/kernel/random/boot_id") >> boot;
-  struct stat name_space {};
-  if (stat("/proc/self/ns/net", &name_space) == 0) boot.append("/").append(std::to_string(name_space.st_ino));
-  return boot;
+  std::string key = machine_key();
+  for (const char* file : {"/proc/self/ns/net", "/proc/self/ns/pid"}) {
+    struct stat name_space {};
+    if (stat(file, &name_space) == 0) key.append("/").append(std::to_string(name_space.st_ino));
+  }
+  return key;
 }
 
 }  // namespace tutti

@@ -14,8 +14,11 @@ int usable_cores();
 /// the machine on first use: some milliseconds.
 std::size_t last_level_cache_bytes();
 
-/// Two processes with equal keys can share memory: same kernel boot, same network name space (in which the
-/// Unix sockets are that hand memory over).
+/// The kernel that this process runs on, since it was started; or what NCCL_HOSTID says.
+std::string machine_key();
+
+/// Two processes with equal keys may share memory: same kernel, same network name space (in which the Unix
+/// sockets are that hand memory over), same numbers of processes.
 std::string host_key();
 
 }  // namespace tutti

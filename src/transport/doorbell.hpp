@@ -11,6 +11,9 @@
 
 namespace tutti {
 
+/// How a rank sleeps: on the futex word of its bell, or, when it waits for the network too, on a Unix socket.
+enum SleepKind : std::uint32_t { kAwake = 0, kOnWord = 1, kOnSocket = 2 };
+
 /// Sleeping until another rank has done something. The fast side (a rank that has just sent or released) only
 /// looks at the sleeper's flag; that its store is seen before the flag is read must be ordered against the
 /// sleeper's "set the flag, look once more". Where the kernel has membarrier(2) the sleeper pays for that
@@ -30,10 +33,9 @@ class Doorbell {
       if (crowded_ && bell_->news.load(std::memory_order_relaxed) == 0)
         bell_->news.store(1, std::memory_order_relaxed);
     }
-    if (bell_->sleeping.load(std::memory_order_relaxed) != 0 &&
-        bell_->sleeping.exchange(0, std::memory_order_relaxed) !=
-            0)  // of several ringers, one makes the call
-      wake();
+    if (bell_->sleeping.load(std::memory_order_relaxed) == kAwake) return;
+    // Of several ringers, one makes the call.
+    if (auto kind = bell_->sleeping.exchange(kAwake, std::memory_order_acquire); kind != kAwake) rouse(kind);
   }
 
   /// Whatever the flag says: for news that the rank must not miss.
@@ -41,6 +43,7 @@ class Doorbell {
 
  private:
   friend class Sleep;
+  void rouse(std::uint32_t kind) const;
   RankBoard::Bell* bell_;
   bool sleeper_pays_;
   bool crowded_;
@@ -49,7 +52,8 @@ class Doorbell {
 /// A thread that is about to sleep for one or more ranks: declare, look once more for work, then wait.
 class Sleep {
  public:
-  explicit Sleep(std::span<const Doorbell> bells);
+  /// `files`: descriptors that are to end the sleep, too, when they become readable.
+  explicit Sleep(std::span<const Doorbell> bells, std::span<const int> files = {});
   ~Sleep();
   Sleep(const Sleep&) = delete;
   Sleep& operator=(const Sleep&) = delete;
@@ -58,7 +62,9 @@ class Sleep {
 
  private:
   static constexpr std::size_t kMost = 128;  // of futex_waitv(2)
+  void wait_for_files(std::chrono::milliseconds limit);
   std::span<const Doorbell> bells_;
+  std::span<const int> files_;
   bool all_covered_;
   std::array<std::uint32_t, kMost> rings_;  // as they were when the sleep was declared
 };

@@ -88,7 +88,8 @@ struct RankBoard {
   static constexpr int kCalls = 16;
   struct alignas(64) Bell {
     std::atomic<std::uint32_t> rings;     // the futex word
-    std::atomic<std::uint32_t> sleeping;  // whether ringing is needed
+    std::atomic<std::uint32_t> sleeping;  // whether ringing is needed, and how (SleepKind)
+    std::atomic<std::uint32_t> socket;    // the sleeper's (see BellSocket), if it sleeps on one
     // Hints for ranks that share a core: as of when this one last found nothing to do.
     std::atomic<std::uint32_t> core;     // where it ran, plus 1; 0: not known
     std::atomic<std::uint32_t> waiting;  // whether it waits still

@@ -39,8 +39,11 @@ inline constexpr std::size_t kInlineBytes = 512;
 class Inlet {
  public:
   virtual ~Inlet() = default;
-  /// The oldest message that has arrived and is not released, or false. May be called again before release.
-  virtual bool peek(ArrivedMessage& message) = 0;
+  /// The oldest message that has arrived and is not released, or false. May be called again before release,
+  /// with the same wish: `expected` bytes, and where they are wanted (then `data` may be that place), or null
+  /// if anywhere will do. A message of other length is shown as soon as that is known, its data perhaps not
+  /// there yet. Throws when the source is lost.
+  virtual bool peek(ArrivedMessage& message, std::size_t expected, void* wanted) = 0;
   /// Whether there is one; peek() without a look at it.
   virtual bool has_message() const = 0;
   /// Copies the next bytes, `most` if there are so many, of the peeked message, which must be fetched; gives
@@ -51,6 +54,9 @@ class Inlet {
   virtual int source() const = 0;
 };
 
+/// What is sent is under way when has_settled() says so: until then somebody must go on calling
+/// Lanes::progress().
+///
 /// `landing`: memory of the sender's to which the receivers may store as many bytes as the message has, until
 /// they have answered it; or null. It is passed on to those who can reach it.
 class Outlet {
@@ -66,7 +72,7 @@ class Outlet {
   virtual void commit(std::size_t bytes, void* landing, const CallHeader& header) = 0;
   /// Up to how many bytes it is better to send by value than through a slot; at most kInlineBytes.
   virtual std::size_t most_inline() const = 0;
-  /// Sends up to that many bytes by value.
+  /// Sends up to that many bytes by value, or any number over a lane that copies as it sends.
   virtual void send_inline(const void* data, std::size_t bytes, const CallHeader& header) = 0;
   /// Whether all receivers could read [data, data + bytes) in place.
   virtual bool can_reach(const void* data, std::size_t bytes) const = 0;
@@ -75,8 +81,11 @@ class Outlet {
   virtual void offer(const void* data, std::size_t bytes, void* landing, const CallHeader& header) = 0;
   /// Sends word that the bytes are in each receiver's landing.
   virtual void send_placed(std::size_t bytes, const CallHeader& header) = 0;
-  /// Whether everything offered has been read.
+  /// Whether everything offered has been read, and everything else has left this process.
   virtual bool has_settled() = 0;
+  /// Whether what was sent may still have to leave this process, so that an operation must not end before
+  /// has_settled() even if it has offered nothing.
+  virtual bool must_settle() const = 0;
   virtual std::span<const int> destinations() const = 0;
 };
 

@@ -151,13 +151,13 @@ class MemoryLanes::MemoryInlet final : public Inlet {
  public:
   MemoryInlet(MemoryLanes& lanes, int source, int lane)
       : lanes_(lanes),
-        source_(source),
-        tail_(lanes.segment_->tail(source, lanes.rank_, lane)),
-        ring_(lanes.segment_->ring(source, lanes.rank_, lane)),
+        source_(lanes.members_[static_cast<std::size_t>(source)]),
+        tail_(lanes.segment_->tail(source, lanes.index_, lane)),
+        ring_(lanes.segment_->ring(source, lanes.index_, lane)),
         mask_(static_cast<std::uint64_t>(lanes.segment_->layout().units - 1)),
         bell_(lanes.segment_->board(source).bell, lanes.segment_->layout().crowded) {}
 
-  bool peek(ArrivedMessage& message) override {
+  bool peek(ArrivedMessage& message, std::size_t, void*) override {
     const MessageHead& head = oldest();
     std::uint64_t state = head.state.load(std::memory_order_acquire);
     if (state == 0) return false;
@@ -184,8 +184,7 @@ class MemoryLanes::MemoryInlet final : public Inlet {
 
   std::size_t fetch(void* destination, std::size_t most) override {
     std::size_t bytes = std::min(most, left_);
-    copy_from_process(lanes_.processes_[static_cast<std::size_t>(source_)], destination,
-                      places_in(oldest()).data.place + fetched_, bytes);
+    copy_from_process(source_.process, destination, places_in(oldest()).data.place + fetched_, bytes);
     fetched_ += bytes;
     left_ -= bytes;
     if (left_ == 0) fetched_ = 0;
@@ -199,7 +198,7 @@ class MemoryLanes::MemoryInlet final : public Inlet {
     bell_.ring();
   }
 
-  int source() const override { return source_; }
+  int source() const override { return source_.rank; }
 
  private:
   const MessageHead& oldest() const {
@@ -219,16 +218,16 @@ class MemoryLanes::MemoryInlet final : public Inlet {
       case MessageKind::remote:
         return nullptr;
       default:
-        fail(ncclInternalError, "rank {} sent a message of an unknown kind", source_);
+        fail(ncclInternalError, "rank {} sent a message of an unknown kind", source_.rank);
     }
   }
   void* reach(const MemoryPlace& memory, std::size_t bytes) {
     if (memory.window == 0) return reinterpret_cast<void*>(memory.place);
-    return lanes_.window_map_.address(source_, memory.window, memory.place, bytes);
+    return lanes_.window_map_.address(source_.rank, memory.window, memory.place, bytes);
   }
 
   MemoryLanes& lanes_;
-  int source_;
+  Member source_;
   Tail& tail_;
   const std::byte* ring_;
   std::uint64_t mask_;
@@ -243,9 +242,10 @@ class MemoryLanes::MemoryOutlet final : public Outlet {
   MemoryOutlet(MemoryLanes& lanes, std::vector<int> destinations, int lane)
       : lanes_(lanes), destinations_(std::move(destinations)) {
     for (int destination : destinations_) {
-      sends_.push_back(&lanes.send_state(destination, lane));
-      bool same = lanes.processes_[static_cast<std::size_t>(destination)] ==
-                  lanes.processes_[static_cast<std::size_t>(lanes.rank_)];
+      int index = lanes.index_of(destination);
+      sends_.push_back(&lanes.send_state(index, lane));
+      bool same = lanes.members_[static_cast<std::size_t>(index)].process ==
+                  lanes.members_[static_cast<std::size_t>(lanes.index_)].process;
       all_in_process_ = all_in_process_ && same;
       none_in_process_ = none_in_process_ && !same;
     }
@@ -304,6 +304,7 @@ class MemoryLanes::MemoryOutlet final : public Outlet {
       if (!send->has_released(send->last_offer)) return false;
     return true;
   }
+  bool must_settle() const override { return false; }
 
   std::span<const int> destinations() const override { return destinations_; }
 
@@ -328,13 +329,16 @@ class MemoryLanes::MemoryOutlet final : public Outlet {
   bool none_in_process_ = true;
 };
 
-MemoryLanes::MemoryLanes(std::shared_ptr<HostSegment> segment, int rank, std::vector<pid_t> processes,
+MemoryLanes::MemoryLanes(std::shared_ptr<HostSegment> segment, int rank, std::vector<Member> members,
                          bool windows, WindowMap::Fetch fetch)
     : segment_(std::move(segment)),
-      rank_(rank),
-      processes_(std::move(processes)),
+      members_(std::move(members)),
       windows_(windows),
       window_map_(std::move(fetch)) {
+  indices_.assign(static_cast<std::size_t>(members_.back().rank) + 1, -1);
+  for (std::size_t i = 0; i < members_.size(); ++i)
+    indices_[static_cast<std::size_t>(members_[i].rank)] = static_cast<int>(i);
+  index_ = index_of(rank);
   const SegmentLayout& layout = segment_->layout();
   auto ends = static_cast<std::size_t>(layout.ranks) * static_cast<std::size_t>(layout.lanes);
   sends_.resize(ends);
@@ -342,25 +346,25 @@ MemoryLanes::MemoryLanes(std::shared_ptr<HostSegment> segment, int rank, std::ve
   outlets_.resize(static_cast<std::size_t>(layout.lanes));
   for (int lane = 0; lane < layout.lanes; ++lane)
     multicasts_.push_back(
-        std::make_unique<SlotRing>(*segment_, segment_->multicast_slots_offset(rank, lane)));
+        std::make_unique<SlotRing>(*segment_, segment_->multicast_slots_offset(index_, lane)));
 }
 
 MemoryLanes::~MemoryLanes() = default;
 
-std::size_t MemoryLanes::end_index(int peer, int lane) const {
-  return static_cast<std::size_t>(peer) * static_cast<std::size_t>(segment_->layout().lanes) +
+std::size_t MemoryLanes::end_index(int index, int lane) const {
+  return static_cast<std::size_t>(index) * static_cast<std::size_t>(segment_->layout().lanes) +
          static_cast<std::size_t>(lane);
 }
 
-MemoryLanes::SendState& MemoryLanes::send_state(int destination, int lane) {
-  auto& state = sends_[end_index(destination, lane)];
-  if (!state) state = std::make_unique<SendState>(*segment_, rank_, destination, lane);
+MemoryLanes::SendState& MemoryLanes::send_state(int index, int lane) {
+  auto& state = sends_[end_index(index, lane)];
+  if (!state) state = std::make_unique<SendState>(*segment_, index_, index, lane);
   return *state;
 }
 
 Inlet& MemoryLanes::inlet(int source, int lane) {
-  auto& end = inlets_[end_index(source, lane)];
-  if (!end) end = std::make_unique<MemoryInlet>(*this, source, lane);
+  auto& end = inlets_[end_index(index_of(source), lane)];
+  if (!end) end = std::make_unique<MemoryInlet>(*this, index_of(source), lane);
   return *end;
 }
 

@@ -35,14 +35,21 @@ class WindowMap {
 /// One rank's ends of all its lanes in a segment.
 class MemoryLanes {
  public:
-  /// `processes`: ids of the ranks' processes; ranks of one process read each other's memory by address.
-  /// `windows`: may use windows.
-  MemoryLanes(std::shared_ptr<HostSegment> segment, int rank, std::vector<pid_t> processes, bool windows,
+  /// A rank of this host and its process: ranks of one process read each other's memory by address.
+  struct Member {
+    int rank;
+    pid_t process;
+  };
+  /// `members`: the ranks of the segment, ascending. `windows`: may use windows.
+  MemoryLanes(std::shared_ptr<HostSegment> segment, int rank, std::vector<Member> members, bool windows,
               WindowMap::Fetch fetch);
   ~MemoryLanes();
 
   const HostSegment& segment() const { return *segment_; }
-  Doorbell doorbell(int rank) const { return {segment_->board(rank).bell, segment_->layout().crowded}; }
+  const std::vector<Member>& members() const { return members_; }
+  bool has(int rank) const { return index_of(rank) >= 0; }
+  RankBoard& board(int rank) const { return segment_->board(index_of(rank)); }
+  Doorbell doorbell(int rank) const { return {board(rank).bell, segment_->layout().crowded}; }
 
   /// Ends that live as long as this object; the same arguments give the same end.
   Inlet& inlet(int source, int lane);
@@ -53,12 +60,18 @@ class MemoryLanes {
   class MemoryOutlet;
   struct SendState;
   struct SlotRing;
-  std::size_t end_index(int peer, int lane) const;
-  SendState& send_state(int destination, int lane);
+  /// A rank's number in the segment, or -1.
+  int index_of(int rank) const {
+    auto at = static_cast<std::size_t>(rank);
+    return at < indices_.size() ? indices_[at] : -1;
+  }
+  std::size_t end_index(int index, int lane) const;
+  SendState& send_state(int index, int lane);
 
   std::shared_ptr<HostSegment> segment_;
-  int rank_;
-  std::vector<pid_t> processes_;
+  std::vector<Member> members_;
+  std::vector<int> indices_;  // by rank
+  int index_ = 0;             // of this rank
   bool windows_;
   WindowMap window_map_;
   std::vector<std::unique_ptr<SendState>> sends_;                    // by destination and lane

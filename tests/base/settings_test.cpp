@@ -3,6 +3,7 @@
 
 #include "algorithms/select.hpp"
 #include "base/error.hpp"
+#include "bootstrap/interfaces.hpp"
 #include "bootstrap/unique_id.hpp"
 #include "communicator/signature.hpp"
 #include "support/catch.hpp"
@@ -70,10 +71,12 @@ TEST_CASE("selection takes the cheapest, and falls back where nothing that is al
 }
 
 TEST_CASE("a unique id survives packing, and anything else is refused") {
-  UniqueId id{Address::parse("127.0.0.1:4711"), Secret::random()};
+  UniqueId id{{Address::parse("127.0.0.1:4711"), Address::parse("[fd00::1]:4712")}, Secret::random()};
   UniqueId back = UniqueId::unpack(id.pack());
   CHECK(back.secret.bytes == id.secret.bytes);
-  CHECK(back.rendezvous.to_string() == "127.0.0.1:4711");
+  CHECK(to_string(back.rendezvous) == "127.0.0.1:4711, [fd00::1]:4712");
+  id.rendezvous.resize(20, id.rendezvous[1]);
+  CHECK(to_string(UniqueId::unpack(id.pack()).rendezvous) == to_string(back.rendezvous));  // as many as fit
   CHECK(says(error_of([] { UniqueId::unpack(ncclUniqueId{}); }), {"unique id"}));
   CHECK(Address::parse("[::1]:80").to_string() == "[::1]:80");
   CHECK(!error_of([] { Address::parse("nonsense"); }).empty());
@@ -81,7 +84,7 @@ TEST_CASE("a unique id survives packing, and anything else is refused") {
 
 TEST_CASE("an interface that does not exist is refused with those that do") {
   Environment set("NCCL_SOCKET_IFNAME", "nosuch0");
-  CHECK(says(error_of([] { Address::of_interface(); }), {"nosuch0", "lo (127.0.0.1"}));
+  CHECK(says(error_of([] { chosen_interfaces(); }), {"nosuch0", "lo (127.0.0.1"}));
 }
 
 TEST_CASE("a signature survives packing and reads well") {

@@ -58,7 +58,7 @@ bool joins(const ncclUniqueId& id) {
 TEST_CASE("scanners, rubbish, HTTP and silent connections do not disturb a rendezvous") {
   ncclUniqueId id{};
   REQUIRE(ncclGetUniqueId(&id) == ncclSuccess);
-  Address address = UniqueId::unpack(id).rendezvous;
+  Address address = UniqueId::unpack(id).rendezvous[0];
   std::vector<int> silent;
   for (int i = 0; i < 50; ++i) {
     int scanner = connect_to(address);

@@ -41,6 +41,7 @@ class CountingOutlet final : public Outlet {
     outlet_.send_placed(bytes, header);
   }
   bool has_settled() override { return outlet_.has_settled(); }
+  bool must_settle() const override { return outlet_.must_settle(); }
   std::span<const int> destinations() const override { return outlet_.destinations(); }
 
  private:
@@ -88,14 +89,14 @@ struct Outcome {
 Outcome run(const Job& job) {
   SegmentLayout layout = segment_layout(job.ranks, kLaneCount, job.threads, 4096);
   auto segment = HostSegment::create(layout);
-  std::vector<pid_t> processes;
-  for (int r = 0; r < job.ranks; ++r) processes.push_back(job.threads ? 1 : 1 + r);
+  std::vector<MemoryLanes::Member> members;
+  for (int r = 0; r < job.ranks; ++r) members.push_back({r, job.threads ? 1 : 1 + r});
   Outcome outcome;
   outcome.placed.resize(static_cast<std::size_t>(job.ranks));
   outcome.other = outcome.placed;
   StoreTuner tuner;
   struct Rank {
-    std::unique_ptr<MemoryLanes> lanes;
+    std::unique_ptr<Lanes> lanes;
     std::unique_ptr<Plan> plan;
     std::vector<std::unique_ptr<Outlet>> outlets;
     std::unique_ptr<Floats> input, output;
@@ -106,7 +107,8 @@ Outcome run(const Job& job) {
     auto at = static_cast<std::size_t>(r);
     Rank& rank = ranks[at];
     auto duplicate = [](int, std::uint64_t window) { return WindowTable::instance().duplicate(window); };
-    rank.lanes = std::make_unique<MemoryLanes>(segment, r, processes, true, duplicate);
+    rank.lanes =
+        std::make_unique<Lanes>(std::make_unique<MemoryLanes>(segment, r, members, true, duplicate), nullptr);
     Shape shape{.collective = Collective::all_reduce,
                 .ranks = job.ranks,
                 .rank = r,
