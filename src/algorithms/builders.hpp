@@ -16,6 +16,8 @@ Schedule halving_doubling(const Shape& shape);
 Schedule recursive_doubling(const Shape& shape);
 Schedule bruck(const Shape& shape);
 Schedule pairwise(const Shape& shape);
+Schedule hierarchical(const Shape& shape);
+Schedule hierarchical_flat(const Shape& shape);
 
 /// Rank at a distance in the ring of all ranks.
 inline int shifted(const Shape& shape, int distance) {

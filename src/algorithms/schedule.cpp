@@ -15,7 +15,8 @@ constexpr std::array<std::string_view, 10> kCollectiveNames = {
     "AllReduce", "Broadcast", "Reduce",  "AllGather", "ReduceScatter",
     "AlltoAll",  "Gather",    "Scatter", "Send",      "Recv"};
 constexpr std::array<std::string_view, kAlgorithmCount> kAlgorithmNames = {
-    "ring", "tree", "direct", "flat", "halving_doubling", "recursive_doubling", "bruck", "pairwise"};
+    "ring",     "tree",         "direct",           "flat", "halving_doubling", "recursive_doubling", "bruck",
+    "pairwise", "hierarchical", "hierarchical_flat"};
 
 // "All_Reduce" and "allreduce" are the same to a person.
 std::string folded(std::string_view name) {
@@ -30,6 +31,27 @@ std::optional<Enum> find_folded(const std::array<std::string_view, N>& names, st
   for (std::size_t i = 0; i < N; ++i)
     if (folded(names[i]) == folded(name)) return static_cast<Enum>(i);
   return std::nullopt;
+}
+
+// Several hosts, and one with several ranks.
+bool has_levels(const HostMap* hosts) {
+  if (hosts == nullptr) return false;
+  int count = 1 + *std::ranges::max_element(*hosts);
+  return count > 1 && count < static_cast<int>(hosts->size());
+}
+
+// Every host has as many ranks as the others, and those with the same number on their hosts are in the order
+// of the hosts: then sums over hosts are added in one order by all.
+bool has_even_rails(const HostMap& hosts) {
+  auto count = static_cast<std::size_t>(1 + *std::ranges::max_element(hosts));
+  std::vector<std::size_t> sizes(count);
+  std::vector<int> last(hosts.size(), -1);  // by number: the host of the rank seen last
+  for (int host : hosts) {
+    std::size_t number = sizes[static_cast<std::size_t>(host)]++;
+    if (last[number] > host) return false;
+    last[number] = host;
+  }
+  return std::ranges::all_of(sizes, [&](std::size_t size) { return size == sizes[0]; });
 }
 
 bool is_power_of_two(int n) { return (n & (n - 1)) == 0; }
@@ -120,7 +142,7 @@ Chunk chunk_of(std::size_t count, int parts, int index) {
   return {begin_of(i), begin_of(i + 1) - begin_of(i)};
 }
 
-bool supports(Algorithm algorithm, Collective collective, int ranks) {
+bool supports(Algorithm algorithm, Collective collective, int ranks, const HostMap* hosts) {
   using C = Collective;
   auto is_one_of = [collective](auto... candidates) { return ((collective == candidates) || ...); };
   if (is_point_to_point(collective)) return false;
@@ -142,12 +164,17 @@ bool supports(Algorithm algorithm, Collective collective, int ranks) {
       return is_one_of(C::all_gather, C::all_to_all);
     case Algorithm::pairwise:
       return is_one_of(C::all_to_all);
+    case Algorithm::hierarchical:
+      return is_one_of(C::all_reduce, C::broadcast, C::reduce, C::all_gather, C::reduce_scatter) &&
+             has_levels(hosts);
+    case Algorithm::hierarchical_flat:
+      return is_one_of(C::all_reduce) && has_levels(hosts) && has_even_rails(*hosts);
   }
   return false;
 }
 
 Schedule build(Algorithm algorithm, const Shape& shape) {
-  if (!supports(algorithm, shape.collective, shape.ranks))
+  if (!supports(algorithm, shape.collective, shape.ranks, shape.hosts))
     fail(ncclInternalError, "there is no {} algorithm for {} with {} ranks", name_of(algorithm),
          name_of(shape.collective), shape.ranks);
   if (shape.ranks == 1) {
@@ -172,6 +199,10 @@ Schedule build(Algorithm algorithm, const Shape& shape) {
       return algorithms::bruck(shape);
     case Algorithm::pairwise:
       return algorithms::pairwise(shape);
+    case Algorithm::hierarchical:
+      return algorithms::hierarchical(shape);
+    case Algorithm::hierarchical_flat:
+      return algorithms::hierarchical_flat(shape);
   }
   fail(ncclInternalError, "unknown algorithm {}", static_cast<int>(algorithm));
 }

@@ -36,8 +36,10 @@ enum class Algorithm : std::uint8_t {
   recursive_doubling,
   bruck,
   pairwise,
+  hierarchical,
+  hierarchical_flat,
 };
-inline constexpr int kAlgorithmCount = 8;
+inline constexpr int kAlgorithmCount = 10;
 
 /// "AllReduce": as in the C function's name behind "nccl".
 std::string_view name_of(Collective collective);
@@ -56,6 +58,9 @@ constexpr bool has_root(Collective c) {
          c == Collective::scatter;
 }
 
+/// The host of each rank, numbered from 0 in the order of their first ranks.
+using HostMap = std::vector<int>;
+
 /// Everything that a schedule depends on. `count` is the count of the C call: elements per rank.
 struct Shape {
   Collective collective = Collective::all_reduce;
@@ -64,7 +69,8 @@ struct Shape {
   int root = 0;
   std::size_t count = 0;
   bool in_place = false;
-  std::size_t slice = 1;  ///< most elements of one message; see Schedule
+  std::size_t slice = 1;           ///< most elements of one message; see Schedule
+  const HostMap* hosts = nullptr;  ///< null: all ranks on one host
 };
 
 /// Elements of a rank's input and output for this shape (0 where the rank has none, as a non-root in reduce).
@@ -144,8 +150,8 @@ struct Chunk {
 /// parts keep the alignment of the whole.
 Chunk chunk_of(std::size_t count, int parts, int index);
 
-/// Whether the algorithm exists for the collective and this number of ranks.
-bool supports(Algorithm algorithm, Collective collective, int ranks);
+/// Whether the algorithm exists for the collective, this number of ranks, and where they are.
+bool supports(Algorithm algorithm, Collective collective, int ranks, const HostMap* hosts = nullptr);
 
 /// The schedule of shape.rank. Throws ncclInternalError when it is not supported.
 Schedule build(Algorithm algorithm, const Shape& shape);

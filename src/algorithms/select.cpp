@@ -122,6 +122,13 @@ Work work_of(Algorithm algorithm, Collective collective, double n, bool shared_p
       double moved = collective == Collective::all_to_all ? levels * n / 2 : others;
       return {levels, 2 * levels, moved, 3 * moved + 2 * n};
     }
+    // What they do within a host, at the most; the rest is the network model's.
+    case Algorithm::hierarchical:
+      if (collective == Collective::all_reduce) return {3, 4 * others, 2 * others / n, 4};
+      return {2, 2 * others, is_reducing(collective) || collective == Collective::broadcast ? 1 : others,
+              2 * others};
+    case Algorithm::hierarchical_flat:
+      return {2, n, others / 2, 4};
   }
   return {};
 }
@@ -188,20 +195,29 @@ bool AlgorithmFilter::allows(Collective collective, Algorithm algorithm) const {
 }
 
 // Where costs are equal, the one with the fewest steps.
-constexpr std::array<Algorithm, kAlgorithmCount> kByPreference = {
-    Algorithm::direct,           Algorithm::flat,  Algorithm::pairwise, Algorithm::recursive_doubling,
-    Algorithm::halving_doubling, Algorithm::bruck, Algorithm::ring,     Algorithm::tree};
+constexpr std::array<Algorithm, kAlgorithmCount> kByPreference = {Algorithm::direct,
+                                                                  Algorithm::flat,
+                                                                  Algorithm::pairwise,
+                                                                  Algorithm::recursive_doubling,
+                                                                  Algorithm::halving_doubling,
+                                                                  Algorithm::bruck,
+                                                                  Algorithm::ring,
+                                                                  Algorithm::tree,
+                                                                  Algorithm::hierarchical,
+                                                                  Algorithm::hierarchical_flat};
 
 Algorithm select(Collective collective, int ranks, std::size_t bytes, const AlgorithmFilter& filter,
-                 const CostParameters& parameters) {
+                 const CostParameters& parameters, NetworkModel* network) {
+  const HostMap* hosts = network != nullptr ? &network->hosts() : nullptr;
   Algorithm best = Algorithm::direct;
   double best_seconds = 0;
   bool found = false;
   for (bool forced : {true, false}) {
     for (Algorithm algorithm : kByPreference) {
-      if (!supports(algorithm, collective, ranks) || (forced && !filter.allows(collective, algorithm)))
+      if (!supports(algorithm, collective, ranks, hosts) || (forced && !filter.allows(collective, algorithm)))
         continue;
       double seconds = predicted_seconds(algorithm, collective, ranks, bytes, parameters);
+      if (network != nullptr) seconds += network->seconds(algorithm, collective, bytes);
       if (found && seconds >= best_seconds) continue;
       found = true;
       best = algorithm;

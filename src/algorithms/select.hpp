@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "algorithms/schedule.hpp"
+#include "algorithms/network.hpp"
 
 namespace tutti {
 
@@ -22,8 +22,8 @@ struct CostParameters {
   bool shared_pointers = false;            ///< all ranks are threads of one process
 };
 
-/// Seconds that the algorithm takes for `bytes` per rank (of the count of the C call), in closed form from
-/// what a rank does one after the other: hops, messages, bytes through its core.
+/// Seconds that the algorithm takes within a host for `bytes` per rank (of the count of the C call), in
+/// closed form from what a rank does one after the other: hops, messages, bytes through its core.
 double predicted_seconds(Algorithm algorithm, Collective collective, int ranks, std::size_t bytes,
                          const CostParameters& parameters);
 
@@ -42,7 +42,8 @@ class AlgorithmFilter {
 };
 
 /// The cheapest allowed algorithm; all of them if none of the allowed ones exists for the collective.
+/// `network`: of ranks on several hosts, else null.
 Algorithm select(Collective collective, int ranks, std::size_t bytes, const AlgorithmFilter& filter,
-                 const CostParameters& parameters);
+                 const CostParameters& parameters, NetworkModel* network = nullptr);
 
 }  // namespace tutti

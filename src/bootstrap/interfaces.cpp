@@ -41,7 +41,8 @@ struct InterfaceFilter {
 
 std::span<const unsigned char> bytes_of(const sockaddr* address) {
   if (address->sa_family == AF_INET)
-    return {reinterpret_cast<const unsigned char*>(&reinterpret_cast<const sockaddr_in*>(address)->sin_addr), 4};
+    return {reinterpret_cast<const unsigned char*>(&reinterpret_cast<const sockaddr_in*>(address)->sin_addr),
+            4};
   return {reinterpret_cast<const sockaddr_in6*>(address)->sin6_addr.s6_addr, 16};
 }
 
@@ -91,9 +92,10 @@ std::vector<Interface> all_interfaces(int family) {
     if (at->ifa_addr == nullptr || (at->ifa_flags & IFF_UP) == 0) continue;
     int own = at->ifa_addr->sa_family;
     if ((own != AF_INET && own != AF_INET6) || (family != AF_UNSPEC && own != family)) continue;
-    Interface interface{at->ifa_name,
-                        Address(at->ifa_addr, own == AF_INET ? sizeof(sockaddr_in) : sizeof(sockaddr_in6)),
-                        count_bits(at->ifa_netmask), speed_of(at->ifa_name)};
+    Interface interface {
+      at->ifa_name, Address(at->ifa_addr, own == AF_INET ? sizeof(sockaddr_in) : sizeof(sockaddr_in6)),
+          count_bits(at->ifa_netmask), speed_of(at->ifa_name)
+    };
     auto same = std::ranges::find(found, interface.name, &Interface::name);
     if (same == found.end())
       found.push_back(interface);
@@ -143,9 +145,10 @@ std::vector<Interface> chosen_interfaces() {
   if (!chosen.empty()) return chosen;
   std::string names;
   for (const Interface& interface : all)
-    names += fmt::format("{}{} ({})", names.empty() ? "" : ", ", interface.name, interface.address.to_string());
-  fail(ncclInvalidUsage, "NCCL_SOCKET_IFNAME={} NCCL_SOCKET_FAMILY={}: no interface fits; there are {}", setting,
-       setting_text("NCCL_SOCKET_FAMILY"), names.empty() ? "none" : names);
+    names +=
+        fmt::format("{}{} ({})", names.empty() ? "" : ", ", interface.name, interface.address.to_string());
+  fail(ncclInvalidUsage, "NCCL_SOCKET_IFNAME={} NCCL_SOCKET_FAMILY={}: no interface fits; there are {}",
+       setting, setting_text("NCCL_SOCKET_FAMILY"), names.empty() ? "none" : names);
 }
 
 std::vector<Address> nearest_first(std::vector<Address> addresses, const std::vector<Interface>& ours) {

@@ -10,15 +10,15 @@ namespace tutti {
 /// A network interface of this host that is up, with one of its addresses.
 struct Interface {
   std::string name;
-  Address address;        ///< port 0
-  int prefix_bits = 0;    ///< of the network behind it
-  int megabits = 0;       ///< per second, as its driver says; 0 where it does not
+  Address address;      ///< port 0
+  int prefix_bits = 0;  ///< of the network behind it
+  int megabits = 0;     ///< per second, as its driver says; 0 where it does not
 };
 
-/// The interfaces to be used, by NCCL_SOCKET_IFNAME and NCCL_SOCKET_FAMILY: all that are named; without a name
-/// the fastest that are neither the loopback nor bridges of container engines, or these if there is nothing
-/// else. One address each: IPv4 unless the family says otherwise, and link-local ones only where there is no
-/// other. Throws ncclInvalidUsage with the list of what there is when none fits.
+/// The interfaces to be used, by NCCL_SOCKET_IFNAME and NCCL_SOCKET_FAMILY: all that are named; without a
+/// name the fastest that are neither the loopback nor bridges of container engines, or these if there is
+/// nothing else. One address each: IPv4 unless the family says otherwise, and link-local ones only where
+/// there is no other. Throws ncclInvalidUsage with the list of what there is when none fits.
 std::vector<Interface> chosen_interfaces();
 
 /// The addresses of a peer in the order in which to try them: those in a network of ours first.

@@ -104,7 +104,8 @@ Shape Communicator::shape_of(const Operation& operation) const {
               .rank = rank(),
               .root = operation.root,
               .count = operation.count,
-              .slice = lanes_->memory().segment().layout().slice / size_of(operation.type)};
+              .slice = lanes_->memory().segment().layout().slice / size_of(operation.type),
+              .hosts = network_ ? &network_->hosts() : nullptr};
   if (operation.input == nullptr || operation.output == nullptr) return shape;
   shape.in_place = static_cast<const std::byte*>(operation.output) ==
                    static_cast<const std::byte*>(operation.input) + in_place_bytes(shape, operation.type);
@@ -154,7 +155,7 @@ std::unique_ptr<Plan> Communicator::new_plan(const Operation& operation, Shape s
   if (point_to_point) {
     signature.collective = Collective::send;  // so that the two ends can meet
   } else {
-    signature.algorithm = select(operation.collective, ranks(), bytes, filter_, costs_);
+    signature.algorithm = select(operation.collective, ranks(), bytes, filter_, costs_, network_.get());
     if (has_root(operation.collective)) signature.root = operation.root;
     log_info("rank {}: {} of {} x {}: {}", rank(), name_of(operation.collective), operation.count,
              name_of(operation.type), name_of(signature.algorithm));

@@ -196,7 +196,7 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   CommunicatorOptions options_;
   std::shared_ptr<Health> health_ = std::make_shared<Health>();
   std::shared_ptr<Control> control_;
-  std::vector<int> hosts_;  // by rank
+  std::unique_ptr<NetworkModel> network_;  // of ranks on several hosts
   std::unique_ptr<Lanes> lanes_;
   RankBoard* board_ = nullptr;  // this rank's, in the segment
   CommonBoard* common_ = nullptr;

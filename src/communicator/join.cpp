@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// How a communicator comes into being: ranks find each other, tell each other who and where they are, and those
-// of one host share a segment.
+// How a communicator comes into being: ranks find each other, tell each other who and where they are, and
+// those of one host share a segment.
 #include <unistd.h>
 
 #include <algorithm>
@@ -26,6 +26,7 @@ const std::uint64_t kProbe = 0x74757474692D7673;
 struct RankInfo {
   int pid = 0;
   int cores = 1;
+  int megabits = 0;         // per second, of the interfaces together; 0 if unknown
   std::uint64_t probe = 0;  // address of kProbe in the rank's process
   std::string machine, host, socket, algorithms, slice, single_copy, version, who;
   std::vector<Address> addresses;
@@ -34,6 +35,7 @@ struct RankInfo {
     RankInfo info;
     info.pid = getpid();
     info.cores = usable_cores();
+    for (const Interface& interface : Service::instance().interfaces()) info.megabits += interface.megabits;
     info.probe = reinterpret_cast<std::uintptr_t>(&kProbe);
     info.machine = machine_key();
     info.host = host_key();
@@ -49,7 +51,7 @@ struct RankInfo {
   }
   std::string pack() const {
     WireWriter writer;
-    writer.put(pid).put(cores).put(probe);
+    writer.put(pid).put(cores).put(megabits).put(probe);
     for (auto text : kTexts) writer.put(this->*text);
     write_addresses(writer, addresses);
     return writer.bytes();
@@ -59,6 +61,7 @@ struct RankInfo {
     RankInfo info;
     info.pid = reader.get<int>();
     info.cores = reader.get<int>();
+    info.megabits = reader.get<int>();
     info.probe = reader.get<std::uint64_t>();
     for (auto text : kTexts) info.*text = reader.get_text();
     info.addresses = read_addresses(reader);
@@ -108,7 +111,8 @@ std::vector<int> find_leaders(Control& control, const std::vector<RankInfo>& inf
   for (const std::string& bytes : control.all_gather(own)) leaders.push_back(WireReader(bytes).get<int>());
   for (std::size_t r = 0; r < leaders.size(); ++r) {
     int leader = leaders[r];
-    bool valid = leader >= 0 && leader <= static_cast<int>(r) && leaders[static_cast<std::size_t>(leader)] == leader;
+    bool valid =
+        leader >= 0 && leader <= static_cast<int>(r) && leaders[static_cast<std::size_t>(leader)] == leader;
     if (!valid)
       fail(ncclSystemError,
            "rank {} shares memory with rank {}, which shares it with rank {}, but not with that one: start "
@@ -119,14 +123,23 @@ std::vector<int> find_leaders(Control& control, const std::vector<RankInfo>& inf
 }
 
 // Hosts in the order of their first ranks, by rank.
-std::vector<int> number_hosts(const std::vector<int>& leaders) {
-  std::vector<int> hosts, firsts;
+HostMap number_hosts(const std::vector<int>& leaders) {
+  HostMap hosts;
+  std::vector<int> firsts;
   for (int leader : leaders) {
     auto found = std::ranges::find(firsts, leader);
     if (found == firsts.end()) found = firsts.insert(found, leader);
     hosts.push_back(static_cast<int>(found - firsts.begin()));
   }
   return hosts;
+}
+
+// The same on all ranks, as their choices must be: the slowest interfaces count.
+NetworkParameters network_parameters(const std::vector<RankInfo>& infos) {
+  NetworkParameters parameters;
+  int megabits = std::ranges::min(infos, {}, &RankInfo::megabits).megabits;
+  if (megabits > 0) parameters.host_bytes_per_second = megabits * 1e6 / 8;
+  return parameters;
 }
 
 // Ranks that share the cores of this rank's machine, whether or not they share memory.
@@ -154,7 +167,7 @@ struct Host {
 };
 
 // This rank's host, and how its segment is cut: messages must have the same length everywhere.
-Host host_of(int rank, const std::vector<RankInfo>& infos, const std::vector<int>& hosts, std::size_t slice) {
+Host host_of(int rank, const std::vector<RankInfo>& infos, const HostMap& hosts, std::size_t slice) {
   Host host;
   int most = 0;
   for (std::size_t r = 0; r < infos.size(); ++r) {
@@ -167,8 +180,7 @@ Host host_of(int rank, const std::vector<RankInfo>& infos, const std::vector<int
   bool one_host = host.members.size() == infos.size();
   if (!one_host && slice == 0)
     slice = std::max(segment_layout(most, kLaneCount, false, 0).slice, kLeastNetworkSlice);
-  host.layout =
-      segment_layout(static_cast<int>(host.members.size()), kLaneCount, host.one_process, slice);
+  host.layout = segment_layout(static_cast<int>(host.members.size()), kLaneCount, host.one_process, slice);
   return host;
 }
 
@@ -250,8 +262,8 @@ void Communicator::open_control() {
 
 // The segment of this host, made by its first rank.
 std::shared_ptr<HostSegment> Communicator::share_segment(const SegmentLayout& layout,
-                                                        const MemoryLanes::Member& leader,
-                                                        const std::string& leader_socket) {
+                                                         const MemoryLanes::Member& leader,
+                                                         const std::string& leader_socket) {
   std::shared_ptr<HostSegment> segment;
   if (leader.rank == rank()) {
     segment = HostSegment::create(layout);
@@ -264,7 +276,8 @@ std::shared_ptr<HostSegment> Communicator::share_segment(const SegmentLayout& la
   else
     segment = HostSegment::attach(fetch_descriptor(leader_socket, control_->secret(), 0), layout);
   if (!segment)
-    fail(ncclInternalError, "rank {}'s shared memory is gone before rank {} could attach", leader.rank, rank());
+    fail(ncclInternalError, "rank {}'s shared memory is gone before rank {} could attach", leader.rank,
+         rank());
   return segment;
 }
 
@@ -283,10 +296,11 @@ void Communicator::join() {
     unix_sockets.push_back(info.socket);
   }
   health_->set_names(names);
-  hosts_ = number_hosts(find_leaders(*control_, infos, rank()));
-  Host host = host_of(rank(), infos, hosts_, slice);
+  HostMap hosts = number_hosts(find_leaders(*control_, infos, rank()));
+  Host host = host_of(rank(), infos, hosts, slice);
   host.layout.crowded = more_ranks_than_cores(infos, own);
-  auto segment = share_segment(host.layout, host.members[0], unix_sockets[static_cast<std::size_t>(host.members[0].rank)]);
+  auto segment = share_segment(host.layout, host.members[0],
+                               unix_sockets[static_cast<std::size_t>(host.members[0].rank)]);
   std::vector<int> members = host.ranks();
   auto index = std::ranges::lower_bound(members, rank()) - members.begin();
   health_->attach(segment, members, static_cast<std::size_t>(index));
@@ -303,6 +317,7 @@ void Communicator::join() {
                               .slice = host.layout.slice,
                               .sockets_per_way = sockets_per_way,
                               .ring = [segment, bell = memory->doorbell(rank())] { bell.wake(); }};
+    network_ = std::make_unique<NetworkModel>(hosts, network_parameters(infos));
     for (std::size_t r = 0; r < infos.size(); ++r)
       options.peers.push_back({health_->name(static_cast<int>(r)), infos[r].addresses});
     tcp = std::make_unique<TcpLanes>(control_, std::move(options));
@@ -316,15 +331,17 @@ void Communicator::join() {
   watch_processes();
   // Every rank tries to read its neighbour's memory; all have attached when this returns: the first rank of a
   // host may leave then, and ranks of other hosts connect.
-  const RankInfo& next = infos[static_cast<std::size_t>(members[static_cast<std::size_t>(index + 1) % members.size()])];
+  const RankInfo& next =
+      infos[static_cast<std::size_t>(members[static_cast<std::size_t>(index + 1) % members.size()])];
   bool readable = can_copy_from_process(next.pid, next.probe, &kProbe, sizeof kProbe);
   std::vector<std::string> answers = control_->all_gather(readable ? "readable" : "");
   bool all_readable = std::find(answers.begin(), answers.end(), "") == answers.end();
   if (!host.one_process && all_readable) single_copy_ = single_copy_setting(crowded_);
-  log_info("rank {} of {} joined{}{}: {} kernels, {} B slices, {} of the ranks on this host by {}{}", rank(), ranks(),
-           options_.name.empty() ? "" : " ", options_.name, kernel_target_name(), host.layout.slice,
-           members.size(), host.one_process ? "in_process (pointers are shared)" : "shared_memory (memfd)",
-           lanes_->tcp() == nullptr ? "" : fmt::format(", the others by tcp from {}", to_string(own.addresses)));
+  log_info(
+      "rank {} of {} joined{}{}: {} kernels, {} B slices, {} of the ranks on this host by {}{}", rank(),
+      ranks(), options_.name.empty() ? "" : " ", options_.name, kernel_target_name(), host.layout.slice,
+      members.size(), host.one_process ? "in_process (pointers are shared)" : "shared_memory (memfd)",
+      lanes_->tcp() == nullptr ? "" : fmt::format(", the others by tcp from {}", to_string(own.addresses)));
 }
 
 // A process that ends without having left takes its ranks with it; the kernel tells at once.

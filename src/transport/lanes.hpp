@@ -8,9 +8,9 @@
 
 namespace tutti {
 
-/// One rank's ends of all its lanes, each by the best transport there is to the rank at its other end: through
-/// memory to ranks of the same host, by TCP to the others. What goes to both at once is written into shared
-/// memory and sent from there.
+/// One rank's ends of all its lanes, each by the best transport there is to the rank at its other end:
+/// through memory to ranks of the same host, by TCP to the others. What goes to both at once is written into
+/// shared memory and sent from there.
 class Lanes {
  public:
   /// `tcp` is null if all ranks are on this host.

@@ -25,7 +25,9 @@ struct LinkRequest {
 };
 
 void set_options(int socket, milliseconds silence) {
-  auto set = [socket](int level, int option, int value) { setsockopt(socket, level, option, &value, sizeof value); };
+  auto set = [socket](int level, int option, int value) {
+    setsockopt(socket, level, option, &value, sizeof value);
+  };
   set(IPPROTO_TCP, TCP_NODELAY, 1);
   if (silence.count() == 0) return;
   int seconds = std::max(1, static_cast<int>(silence.count() / 1000));
@@ -45,7 +47,8 @@ struct TcpLanes::Mailbox {
     std::vector<FileDescriptor> sockets;
     std::string received;  // from the first socket
     bool is_complete() const {
-      return std::ranges::all_of(sockets, [](const FileDescriptor& socket) { return static_cast<bool>(socket); });
+      return std::ranges::all_of(sockets,
+                                 [](const FileDescriptor& socket) { return static_cast<bool>(socket); });
     }
   };
   std::mutex mutex;
@@ -174,8 +177,8 @@ namespace {
 
 // One socket of a link, by the rank that connects.
 template <class Box>
-void dial(const std::shared_ptr<Box>& box, const Secret& secret, const std::vector<Address>& addresses, int rank,
-          int peer, const std::string& name, const LinkRequest& request) {
+void dial(const std::shared_ptr<Box>& box, const Secret& secret, const std::vector<Address>& addresses,
+          int rank, int peer, const std::string& name, const LinkRequest& request) {
   auto connection = std::make_shared<std::weak_ptr<Connection>>();
   auto opened = [connection, rank, peer, request] {
     if (auto open = connection->lock())
@@ -192,9 +195,10 @@ void dial(const std::shared_ptr<Box>& box, const Secret& secret, const std::vect
   };
   auto closed = [weak = std::weak_ptr(box), rank, name](const std::string& reason) {
     if (auto mailbox = weak.lock())
-      mailbox->fail_with(fmt::format("rank {} could not connect to {} ({}); NCCL_SOCKET_IFNAME chooses the "
-                                     "interfaces, and a firewall must let connections between them pass",
-                                     rank, name, reason));
+      mailbox->fail_with(
+          fmt::format("rank {} could not connect to {} ({}); NCCL_SOCKET_IFNAME chooses the "
+                      "interfaces, and a firewall must let connections between them pass",
+                      rank, name, reason));
   };
   try {
     *connection = Connection::connect(addresses, secret, {opened, message, closed});
@@ -237,8 +241,8 @@ bool TcpLanes::progress() {
   for (TcpLink* link : used_) {
     if (!link->is_written() && link->write()) moved = true;
     if (link->has_lost_since(kBetterWord))
-      fail(ncclRemoteError, "the connection to {} is lost: {}", options_.peers[static_cast<std::size_t>(link->peer())].name,
-           *link->lost());
+      fail(ncclRemoteError, "the connection to {} is lost: {}",
+           options_.peers[static_cast<std::size_t>(link->peer())].name, *link->lost());
   }
   return moved;
 }
@@ -259,7 +263,8 @@ void TcpLanes::open_links() {
     take_link(arrived.peer, arrived.lane, std::move(arrived.sockets), arrived.received);
 }
 
-void TcpLanes::take_link(int peer, int lane, std::vector<FileDescriptor> sockets, const std::string& received) {
+void TcpLanes::take_link(int peer, int lane, std::vector<FileDescriptor> sockets,
+                         const std::string& received) {
   for (const FileDescriptor& socket : sockets) {
     set_options(socket.get(), options_.silence);
     epoll_event event{};

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
 // Lanes over TCP: the tcp transport, between ranks that share no memory. A pair of ranks has a connection for
-// each lane that it uses, made when a plan first needs it: the higher rank connects to one of the process-wide
-// listeners of the lower one, and both prove that they know the communicator's secret before the socket
-// changes hands.
+// each lane that it uses, made when a plan first needs it: the higher rank connects to one of the
+// process-wide listeners of the lower one, and both prove that they know the communicator's secret before the
+// socket changes hands.
 #pragma once
 #include <atomic>
 #include <functional>
@@ -28,10 +28,10 @@ class TcpLanes {
   struct Options {
     std::vector<TcpPeer> peers;  ///< by rank
     int lanes = 1;
-    std::size_t slice = 65536;      ///< most bytes of a message
-    int sockets_per_way = 1;        ///< of a link, on each network that joins the two hosts
+    std::size_t slice = 65536;             ///< most bytes of a message
+    int sockets_per_way = 1;               ///< of a link, on each network that joins the two hosts
     std::chrono::milliseconds silence{0};  ///< until a peer that answers nothing is given up; 0: never
-    std::function<void()> ring;     ///< wakes the rank; called on the service thread
+    std::function<void()> ring;            ///< wakes the rank; called on the service thread
   };
   /// Blocks until other ranks can connect.
   TcpLanes(const std::shared_ptr<Control>& control, Options options);

@@ -79,7 +79,9 @@ void TcpLink::lose(const std::string& reason) {
   lost_at_ = std::chrono::steady_clock::now();
 }
 
-std::size_t TcpLink::stripes_of(std::size_t bytes) const { return bytes < kLeastStriped ? 1 : sockets_.size(); }
+std::size_t TcpLink::stripes_of(std::size_t bytes) const {
+  return bytes < kLeastStriped ? 1 : sockets_.size();
+}
 
 // In whole cache lines, but for the last.
 TcpLink::Stripe TcpLink::stripe(std::size_t bytes, std::size_t index) const {
@@ -197,8 +199,8 @@ bool TcpLink::read_first_stripe(std::size_t expected) {
     if (has_header && got_[0] == bytes) return true;
     std::array<iovec, 2> parts{iovec{header + header_got_, sizeof incoming_ - header_got_},
                                iovec{place_ + got_[0], bytes - got_[0]}};
-    std::ptrdiff_t got = has_header ? read(sockets_[0].file(), &parts[1], 1)
-                                    : read(sockets_[0].file(), parts.data(), 2);
+    std::ptrdiff_t got =
+        has_header ? read(sockets_[0].file(), &parts[1], 1) : read(sockets_[0].file(), parts.data(), 2);
     if (got <= 0) return false;
     std::size_t of_header = std::min(static_cast<std::size_t>(got), sizeof incoming_ - header_got_);
     header_got_ += of_header;

@@ -116,12 +116,12 @@ class TcpLink {
   std::size_t first_queued_ = 0, queued_ = 0;
 
   LinkHeader incoming_;
-  std::size_t header_got_ = 0;        // bytes of it
-  std::vector<std::size_t> got_;      // of each stripe
-  std::byte* place_ = nullptr;        // of the message's bytes
+  std::size_t header_got_ = 0;    // bytes of it
+  std::vector<std::size_t> got_;  // of each stripe
+  std::byte* place_ = nullptr;    // of the message's bytes
   bool arrived_ = false;
-  std::size_t arrived_staged_ = 0;    // bytes of staging_ to be freed with it
-  std::vector<std::byte> buffer_;     // for messages that are wanted nowhere
+  std::size_t arrived_staged_ = 0;  // bytes of staging_ to be freed with it
+  std::vector<std::byte> buffer_;   // for messages that are wanted nowhere
   std::array<std::byte, kStaging> staging_;
   std::size_t staged_begin_ = 0, staged_end_ = 0;
 };
