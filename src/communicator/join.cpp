@@ -201,8 +201,9 @@ SingleCopyPolicy single_copy_setting(bool crowded) {
   return crowded ? SingleCopyPolicy{.from = 1 << 20} : SingleCopyPolicy{};
 }
 
-int spin_setting(bool crowded) {
-  if (setting_text("TUTTI_SPIN") == "auto") return crowded ? 1000 : 4000;
+// Ranks that share a core and no memory do not see whether they are in each other's way.
+int spin_setting(bool crowded, bool network) {
+  if (setting_text("TUTTI_SPIN") == "auto") return !crowded ? 4000 : network ? 20 : 1000;
   return static_cast<int>(std::min<std::size_t>(setting_size("TUTTI_SPIN"), 1U << 30));
 }
 
@@ -326,7 +327,7 @@ void Communicator::join() {
   costs_.cores = usable_cores();
   costs_.shared_pointers = host.one_process && members.size() == infos.size();
   crowded_ = host.layout.crowded;
-  spins_ = spin_setting(crowded_);
+  spins_ = spin_setting(crowded_, lanes_->tcp() != nullptr);
   store_policy_ = store_setting();
   watch_processes();
   // Every rank tries to read its neighbour's memory; all have attached when this returns: the first rank of a

@@ -122,7 +122,7 @@ class TcpLink {
   bool arrived_ = false;
   std::size_t arrived_staged_ = 0;  // bytes of staging_ to be freed with it
   std::vector<std::byte> buffer_;   // for messages that are wanted nowhere
-  std::array<std::byte, kStaging> staging_;
+  std::vector<std::byte> staging_;
   std::size_t staged_begin_ = 0, staged_end_ = 0;
 };
 
