@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// For ranks on several hosts: what can be done within a host is done there, so that as little as possible goes
-// over the network between them, and all ranks of a host take part in that.
+// For ranks on several hosts: what can be done within a host is done there, so that as little as possible
+// goes over the network between them, and all ranks of a host take part in that.
 //
 // The ranks of a host are numbered from 0; those with equal numbers on all hosts make a *rail*, on which data
-// goes from host to host. There are as many rails as the largest host has ranks; on a smaller host a rank stands
-// on several of them.
+// goes from host to host. There are as many rails as the largest host has ranks; on a smaller host a rank
+// stands on several of them.
 #include "algorithms/builders.hpp"
 
 namespace tutti::algorithms {
@@ -74,11 +74,11 @@ std::vector<int> both(std::vector<int> a, const std::vector<int>& b) {
   return a;
 }
 
-// All tracks go from rail to rail in one order, so that what is done on one rail never waits for what is done on
-// a later one: ranks on several rails could otherwise wait for each other with lanes full.
+// All tracks go from rail to rail in one order, so that what is done on one rail never waits for what is done
+// on a later one: ranks on several rails could otherwise wait for each other with lanes full.
 
-// Every part of the input has a home: a rail and a host. Every rank gives its part to the rank of its own host on
-// that rail, which adds them up and sends the sum to the home's host.
+// Every part of the input has a home: a rail and a host. Every rank gives its part to the rank of its own
+// host on that rail, which adds them up and sends the sum to the home's host.
 template <class PartOf>
 void give_within(const Hosts& hosts, int rail, PartOf part, Track& give) {
   int collector = hosts.on_rail(hosts.own(), rail);
@@ -266,7 +266,8 @@ Schedule hierarchical_flat(const Shape& s) {
   std::vector<int> across = hosts.across(hosts.number());
   std::size_t slice = window(s);
   Track track;
-  if (!neighbours.empty()) track.push_back({.in = input(0), .from = {}, .out = {}, .to = neighbours, .count = s.count});
+  if (!neighbours.empty())
+    track.push_back({.in = input(0), .from = {}, .out = {}, .to = neighbours, .count = s.count});
   track.push_back({.in = input(0),
                    .from = neighbours,
                    .out = scratch(0),
@@ -274,7 +275,8 @@ Schedule hierarchical_flat(const Shape& s) {
                    .count = s.count,
                    .from_lane = kParts,
                    .to_lane = kFinished});
-  Step finish{.in = scratch(0), .from = across, .out = output(0), .to = {}, .count = s.count, .from_lane = kFinished};
+  Step finish{
+      .in = scratch(0), .from = across, .out = output(0), .to = {}, .count = s.count, .from_lane = kFinished};
   finish.finish = true;
   track.push_back(finish);
   return {.tracks = {track}, .scratch = slice};

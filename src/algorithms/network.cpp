@@ -15,7 +15,8 @@ struct Load {
 // hops over the network lie behind it.
 class Counter {
  public:
-  Counter(std::vector<Schedule> schedules, const HostMap& hosts) : schedules_(std::move(schedules)), hosts_(hosts) {
+  Counter(std::vector<Schedule> schedules, const HostMap& hosts)
+      : schedules_(std::move(schedules)), hosts_(hosts) {
     for (std::size_t r = 0; r < schedules_.size(); ++r)
       for (const Track& track : schedules_[r].tracks) tracks_.push_back({static_cast<int>(r), &track});
     ranks_.resize(schedules_.size());
@@ -109,7 +110,9 @@ NetworkWork count_network_work(Algorithm algorithm, Collective collective, const
 double NetworkModel::seconds(Algorithm algorithm, Collective collective, std::size_t bytes) {
   auto found = counted_.find({algorithm, collective});
   if (found == counted_.end())
-    found = counted_.emplace(std::pair(algorithm, collective), count_network_work(algorithm, collective, hosts_)).first;
+    found =
+        counted_.emplace(std::pair(algorithm, collective), count_network_work(algorithm, collective, hosts_))
+            .first;
   const NetworkWork& work = found->second;
   auto size = static_cast<double>(bytes);
   return work.hops * parameters_.hop_seconds + work.messages * parameters_.message_seconds +

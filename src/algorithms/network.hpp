@@ -7,13 +7,13 @@
 
 namespace tutti {
 
-/// What the network between hosts costs. Values for TCP on one host's virtual links (docs/performance.md); the
-/// rate of the wire is what the interfaces say.
+/// What the network between hosts costs. Values for TCP on one host's virtual links (docs/performance.md);
+/// the rate of the wire is what the interfaces say.
 struct NetworkParameters {
-  double hop_seconds = 12e-6;              ///< from a sender's call to the receiver's having the bytes
-  double message_seconds = 2.5e-6;         ///< what a rank spends on sending or receiving one
-  double rank_bytes_per_second = 3.5e9;    ///< through one rank's system calls
-  double host_bytes_per_second = 1.25e9;   ///< through a host's interfaces, each way
+  double hop_seconds = 12e-6;             ///< from a sender's call to the receiver's having the bytes
+  double message_seconds = 2.5e-6;        ///< what a rank spends on sending or receiving one
+  double rank_bytes_per_second = 3.5e9;   ///< through one rank's system calls
+  double host_bytes_per_second = 1.25e9;  ///< through a host's interfaces, each way
 };
 
 /// What an algorithm asks of the network between hosts.

@@ -64,12 +64,17 @@ constexpr std::array kSettings{
     Setting{"TUTTI_TIMEOUT", "0",
             "Seconds that an operation may stand still before it fails and breaks the communicator (0: no "
             "limit)."},
+    Setting{
+        "TUTTI_PEER_TIMEOUT", "60",
+        "Seconds after which a rank that nothing comes from any more (stopped, or its host cut off) is given "
+        "up and the communicator broken (0: never, as for debugging)."},
     Setting{"TUTTI_STALL_WARNING", "10",
             "Seconds that an operation may stand still before it is logged, once, who waits for whom (0: "
             "never)."},
-    Setting{"TUTTI_SPIN", "auto",
-            "Polls before a waiting rank sleeps; auto: 4000 if every rank of this machine can have a core, else "
-            "1000 (20 if there are ranks on other hosts), and fewer when another rank could use this core."},
+    Setting{
+        "TUTTI_SPIN", "auto",
+        "Polls before a waiting rank sleeps; auto: 4000 if every rank of this machine can have a core, else "
+        "1000 (20 if there are ranks on other hosts), and fewer when another rank could use this core."},
     Setting{"TUTTI_SLICE", "auto",
             "Most bytes of one message between ranks (4K to 4M); longer ones are cut. auto: by the number of "
             "ranks "

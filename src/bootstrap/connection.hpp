@@ -20,6 +20,7 @@ enum class MessageType : std::uint8_t {
   gather,         ///< child -> parent: contributions of my subtree
   table,          ///< parent -> child: all contributions
   notice,         ///< to all: a rank has failed or left
+  alive,          ///< to neighbours, now and then
   link,           ///< rank -> rank: this connection is to carry data between us
   linked,         ///< the answer; what follows are no messages of this kind any more
 };

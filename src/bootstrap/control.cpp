@@ -253,10 +253,36 @@ void Control::check_ready() {
   }
   directories_.clear();
   changed_.notify_all();
+  if (parameters_.silence.count() > 0) beat();
+}
+
+// A process that is stopped, or a host that nothing comes from any more, does not close its connections.
+void Control::beat() {
+  auto now = Clock::now();
+  std::vector<int> silent;
+  for (auto& [peer, link] : links_) {
+    auto heard = heard_.emplace(peer, now).first->second;
+    if (now - heard > parameters_.silence) silent.push_back(peer);
+    link->send(MessageType::alive, WireWriter());
+  }
+  for (int peer : silent) {
+    links_.at(peer)->close();
+    lose_neighbour(peer,
+                   fmt::format("nothing has come from it for {} s (TUTTI_PEER_TIMEOUT): it is stopped, or "
+                               "its host cannot be reached",
+                               static_cast<double>(parameters_.silence.count()) / 1000));
+  }
+  if (links_.empty()) return;
+  Service::instance().at(now + parameters_.silence / 4, [weak = weak_from_this()] {
+    if (auto self = weak.lock()) self->beat();
+  });
 }
 
 void Control::on_link_message(int peer, MessageType type, WireReader& message) {
+  heard_[peer] = Clock::now();
   switch (type) {
+    case MessageType::alive:
+      return;
     case MessageType::attached:
       attached_ = true;
       return check_ready();
@@ -374,12 +400,15 @@ void Control::on_notice(int from, WireReader& message) {
 }
 
 void Control::on_link_closed(int peer, const std::string& reason) {
+  lose_neighbour(peer, fmt::format("its control connection ended ({})", reason));
+}
+
+void Control::lose_neighbour(int peer, const std::string& reason) {
   links_.erase(peer);
   bool left = left_.contains(peer) || (parameters_.has_left && parameters_.has_left(peer));
   if (!left && failed_.insert(peer).second) {
-    std::string text =
-        fmt::format("{} is gone: its control connection ended ({})",
-                    parameters_.name ? parameters_.name(peer) : fmt::format("rank {}", peer), reason);
+    std::string text = fmt::format(
+        "{} is gone: {}", parameters_.name ? parameters_.name(peer) : fmt::format("rank {}", peer), reason);
     spread_notice(-1, ncclRemoteError, peer, text);
     interrupt_unless_refused(ncclRemoteError, text);
     if (!leaving_ && parameters_.on_failure) parameters_.on_failure(peer, ncclRemoteError, text);

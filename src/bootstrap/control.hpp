@@ -25,7 +25,8 @@ class Control : public std::enable_shared_from_this<Control> {
     std::vector<UniqueId> ids;  ///< one, or several for ncclCommInitRankScalable
     int ranks = 1;
     int rank = 0;
-    std::chrono::milliseconds limit{0};  ///< for joining; 0: none
+    std::chrono::milliseconds limit{0};    ///< for joining; 0: none
+    std::chrono::milliseconds silence{0};  ///< after which a neighbour is given up; 0: never
     /// News, told on the service thread: a rank failed (code and reason for all), or left.
     std::function<void(int rank, ncclResult_t code, const std::string& reason)> on_failure;
     std::function<void(int rank)> on_left;
@@ -81,6 +82,8 @@ class Control : public std::enable_shared_from_this<Control> {
   void on_link_message(int peer, MessageType type, WireReader& message);
   void on_link_closed(int peer, const std::string& reason);
   void check_ready();
+  void beat();
+  void lose_neighbour(int peer, const std::string& reason);
   void advance_round(std::uint32_t number);
   void on_table(WireReader& message);
   void on_notice(int from, WireReader& message);
@@ -102,6 +105,7 @@ class Control : public std::enable_shared_from_this<Control> {
   std::map<int, std::shared_ptr<Connection>> directories_;  // by group
   std::map<int, std::shared_ptr<Connection>> links_;        // by neighbour
   LinkTaker link_taker_;
+  std::map<int, std::chrono::steady_clock::time_point> heard_;  // last, of neighbours
   std::map<std::uint32_t, Round> rounds_;
   std::set<int> left_, failed_;
   bool attached_ = false;  // to the parent

@@ -252,6 +252,7 @@ void Communicator::open_control() {
        .ranks = options_.ranks,
        .rank = options_.rank,
        .limit = limit,
+       .silence = setting_seconds("TUTTI_PEER_TIMEOUT"),
        .on_failure = [health = health_](int, ncclResult_t code,
                                         const std::string& reason) { health->fail(code, reason); },
        .on_left = [health = health_](int rank) { health->note_left(rank); },
@@ -317,6 +318,7 @@ void Communicator::join() {
     TcpLanes::Options options{.lanes = kLaneCount,
                               .slice = host.layout.slice,
                               .sockets_per_way = sockets_per_way,
+                              .silence = setting_seconds("TUTTI_PEER_TIMEOUT"),
                               .ring = [segment, bell = memory->doorbell(rank())] { bell.wake(); }};
     network_ = std::make_unique<NetworkModel>(hosts, network_parameters(infos));
     for (std::size_t r = 0; r < infos.size(); ++r)

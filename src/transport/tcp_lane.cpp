@@ -274,6 +274,8 @@ void TcpLanes::take_link(int peer, int lane, std::vector<FileDescriptor> sockets
   }
   TcpLink& link = this->link(peer, lane);
   if (link.is_open()) fail(ncclInternalError, "rank {} connected twice on lane {}", peer, lane);
+  log_info("rank {}: connected with rank {} for lane {}, {} socket{}", rank_, peer, lane, sockets.size(),
+           sockets.size() == 1 ? "" : "s");
   link.open(std::move(sockets), received);
 }
 
