@@ -155,7 +155,7 @@ std::vector<Address> nearest_first(std::vector<Address> addresses, const std::ve
   auto is_near = [&](const Address& address) {
     return std::ranges::any_of(ours, [&](const Interface& own) { return is_in_network(address, own); });
   };
-  std::ranges::stable_partition(addresses, is_near);
+  std::stable_partition(addresses.begin(), addresses.end(), is_near);
   return addresses;
 }
 

@@ -253,9 +253,10 @@ void TcpLanes::open_links() {
     std::lock_guard lock(mailbox_->mutex);
     mailbox_->has_news.store(false);
     auto& arriving = mailbox_->arriving;
-    auto rest = std::ranges::partition(arriving, [](const Mailbox::Arriving& a) { return !a.is_complete(); });
-    for (Mailbox::Arriving& arrived : rest) complete.push_back(std::move(arrived));
-    arriving.erase(rest.begin(), rest.end());
+    auto rest = std::partition(arriving.begin(), arriving.end(),
+                               [](const Mailbox::Arriving& a) { return !a.is_complete(); });
+    std::move(rest, arriving.end(), std::back_inserter(complete));
+    arriving.erase(rest, arriving.end());
     failure_ = mailbox_->failure;
     if (!failure_.empty()) failed_at_ = std::chrono::steady_clock::now();
   }
