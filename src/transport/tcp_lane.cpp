@@ -44,11 +44,10 @@ void set_options(int socket, milliseconds silence) {
 struct TcpLanes::Mailbox {
   struct Arriving {
     int peer = 0, lane = 0;
-    std::vector<FileDescriptor> sockets;
-    std::string received;  // from the first socket
+    std::vector<TcpLink::Opened> sockets;
     bool is_complete() const {
-      return std::ranges::all_of(sockets,
-                                 [](const FileDescriptor& socket) { return static_cast<bool>(socket); });
+      return std::ranges::all_of(
+          sockets, [](const TcpLink::Opened& opened) { return static_cast<bool>(opened.socket); });
     }
   };
   std::mutex mutex;
@@ -58,18 +57,17 @@ struct TcpLanes::Mailbox {
   std::function<void()> ring;
 
   // [service]
-  void take(int peer, const LinkRequest& request, FileDescriptor socket, const std::string& received) {
+  void take(int peer, const LinkRequest& request, FileDescriptor socket, std::string received) {
     std::lock_guard lock(mutex);
     auto found = std::ranges::find_if(
         arriving, [&](const Arriving& other) { return other.peer == peer && other.lane == request.lane; });
     if (found == arriving.end()) {
-      arriving.push_back({peer, request.lane, {}, {}});
+      arriving.push_back({peer, request.lane, {}});
       found = arriving.end() - 1;
       found->sockets.resize(static_cast<std::size_t>(request.stripes));
     }
     if (static_cast<std::size_t>(request.stripe) >= found->sockets.size()) return;
-    found->sockets[static_cast<std::size_t>(request.stripe)] = std::move(socket);
-    if (request.stripe == 0) found->received = received;
+    found->sockets[static_cast<std::size_t>(request.stripe)] = {std::move(socket), std::move(received)};
     if (found->is_complete()) tell();
   }
   void fail_with(const std::string& reason) {
@@ -167,7 +165,7 @@ TcpLanes::TcpLanes(const std::shared_ptr<Control>& control, Options options)
     if (!box || !valid) return connection->close();
     connection->send(MessageType::linked, WireWriter());
     auto [socket, received] = connection->detach();
-    box->take(from, request, std::move(socket), received);
+    box->take(from, request, std::move(socket), std::move(received));
   });
 }
 
@@ -191,7 +189,7 @@ void dial(const std::shared_ptr<Box>& box, const Secret& secret, const std::vect
     if (!open) return;
     if (!mailbox || type != MessageType::linked) return open->close();
     auto [socket, received] = open->detach();
-    mailbox->take(peer, request, std::move(socket), received);
+    mailbox->take(peer, request, std::move(socket), std::move(received));
   };
   auto closed = [weak = std::weak_ptr(box), rank, name](const std::string& reason) {
     if (auto mailbox = weak.lock())
@@ -261,12 +259,11 @@ void TcpLanes::open_links() {
     if (!failure_.empty()) failed_at_ = std::chrono::steady_clock::now();
   }
   for (Mailbox::Arriving& arrived : complete)
-    take_link(arrived.peer, arrived.lane, std::move(arrived.sockets), arrived.received);
+    take_link(arrived.peer, arrived.lane, std::move(arrived.sockets));
 }
 
-void TcpLanes::take_link(int peer, int lane, std::vector<FileDescriptor> sockets,
-                         const std::string& received) {
-  for (const FileDescriptor& socket : sockets) {
+void TcpLanes::take_link(int peer, int lane, std::vector<TcpLink::Opened> sockets) {
+  for (const auto& [socket, received] : sockets) {
     set_options(socket.get(), options_.silence);
     epoll_event event{};
     // Whatever news there is, once: what it is will be seen where somebody waits for it.
@@ -277,7 +274,7 @@ void TcpLanes::take_link(int peer, int lane, std::vector<FileDescriptor> sockets
   if (link.is_open()) fail(ncclInternalError, "rank {} connected twice on lane {}", peer, lane);
   log_info("rank {}: connected with rank {} for lane {}, {} socket{}", rank_, peer, lane, sockets.size(),
            sockets.size() == 1 ? "" : "s");
-  link.open(std::move(sockets), received);
+  link.open(std::move(sockets));
 }
 
 void TcpLanes::take_events() {

@@ -59,7 +59,7 @@ class TcpLanes {
   struct Mailbox;
   TcpLink& link(int peer, int lane);
   void open_links();
-  void take_link(int peer, int lane, std::vector<FileDescriptor> sockets, const std::string& received);
+  void take_link(int peer, int lane, std::vector<TcpLink::Opened> sockets);
 
   Options options_;
   int rank_;

@@ -64,10 +64,14 @@ bool LinkSocket::write(std::optional<std::string>& error) {
   return moved;
 }
 
-void TcpLink::open(std::vector<FileDescriptor> sockets, const std::string& received) {
-  staging_.resize(std::max(kStaging, received.size()));
-  for (FileDescriptor& socket : sockets) sockets_.emplace_back(std::move(socket));
+void TcpLink::open(std::vector<Opened> sockets) {
+  for (Opened& opened : sockets) {
+    sockets_.emplace_back(std::move(opened.socket));
+    early_.push_back(std::move(opened.received));
+  }
   got_.assign(sockets_.size(), 0);
+  const std::string received = std::exchange(early_[0], {});
+  staging_.resize(std::max(kStaging, received.size()));
   std::memcpy(staging_.data(), received.data(), received.size());
   staged_end_ = received.size();
 }
@@ -211,6 +215,11 @@ bool TcpLink::read_other_stripes() {
   bool all = true;
   for (std::size_t i = 1; i < stripes_of(incoming_.bytes); ++i) {
     Stripe part = stripe(incoming_.bytes, i);
+    if (std::size_t early = std::min(early_[i].size(), part.bytes - got_[i]); early != 0) {
+      std::memcpy(place_ + part.offset + got_[i], early_[i].data(), early);
+      early_[i].erase(0, early);
+      got_[i] += early;
+    }
     while (got_[i] < part.bytes) {
       iovec rest{place_ + part.offset + got_[i], part.bytes - got_[i]};
       std::ptrdiff_t got = read(sockets_[i].file(), &rest, 1);

@@ -56,8 +56,13 @@ class TcpLink {
   explicit TcpLink(int peer) : peer_(peer) {}
   int peer() const { return peer_; }
 
-  /// From now on it carries messages. `received`: what was read from the first socket already.
-  void open(std::vector<FileDescriptor> sockets, const std::string& received);
+  /// A socket, and what was read from it already.
+  struct Opened {
+    FileDescriptor socket;
+    std::string received;
+  };
+  /// From now on it carries messages.
+  void open(std::vector<Opened> sockets);
   bool is_open() const { return !sockets_.empty(); }
   /// What ended the connection, once it was tried in vain to use it.
   const std::optional<std::string>& lost() const { return lost_; }
@@ -109,6 +114,7 @@ class TcpLink {
 
   int peer_;
   std::vector<LinkSocket> sockets_;
+  std::vector<std::string> early_;  // by socket, but for the first: what was read when it was opened
   std::optional<std::string> lost_;
   std::chrono::steady_clock::time_point lost_at_;
 
