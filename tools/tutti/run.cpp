@@ -60,6 +60,8 @@ class Job {
   Job& operator=(const Job&) = delete;
 
   int run() {
+    // All ranks are on this host: nobody else need be listened to.
+    setenv("NCCL_SOCKET_IFNAME", "=lo", 0);
     std::string id = options_.ranks > 1 ? unique_id_in_hex() : "";
     for (int rank = 0; rank < options_.ranks && !starting_failed_; ++rank) start(rank, id);
     while (!children_.empty()) {
@@ -191,7 +193,8 @@ void add_run(CLI::App& app, const std::vector<std::string>& command, int& exit_c
       app.add_subcommand("run", "Start N processes of one job on this host: tutti run -n N program ...");
   run->footer(
       "Each process finds RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE and TUTTI_UNIQUE_ID in its "
-      "environment;\n"
+      "environment,\n"
+      "and NCCL_SOCKET_IFNAME is =lo unless it is set, since all ranks are on this host.\n"
       "tutti::World (tutti/world.hpp) and the *_perf programs join the job by them. Signals are passed on. "
       "When a\n"
       "rank fails, the others get --grace seconds to notice, then they are ended; the exit code is that of "
