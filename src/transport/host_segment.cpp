@@ -34,7 +34,7 @@ Extents extents(const SegmentLayout& layout) {
 }  // namespace
 
 SegmentLayout segment_layout(int ranks, int lanes, bool one_process, std::size_t slice) {
-  SegmentLayout layout{.ranks = ranks, .lanes = lanes, .one_process = one_process};
+  SegmentLayout layout{.ranks = ranks, .lanes = lanes};
   layout.units = ranks <= 16 ? 256 : ranks <= 32 ? 64 : 32;
   layout.inlined = ranks <= 16 ? kInlineBytes : 96;
   layout.depth = ranks <= 8 ? 8 : ranks <= 16 ? 4 : 2;

@@ -24,12 +24,11 @@ struct SegmentLayout {
   std::size_t inlined = 512;  ///< most bytes of a message that lies in the ring itself
   int depth = 8;              ///< slots per lane, for the others
   bool crowded = false;       ///< more ranks than cores
-  bool one_process =
-      false;  ///< all ranks are threads of one process: messages are read from the sender's buffers
 };
 
 /// The layout for so many ranks: deep lanes with long slices for few ranks, small ones for many, so that the
-/// whole stays within some tens of MiB. `slice` 0: chosen.
+/// whole stays within some tens of MiB. `one_process`: messages are read from the sender's buffers. `slice`
+/// 0: chosen.
 SegmentLayout segment_layout(int ranks, int lanes, bool one_process, std::size_t slice);
 
 enum class MessageKind : std::uint32_t {
