@@ -115,7 +115,8 @@ ncclResult_t guarded_init(const char* function, Body&& body) {
 }
 
 void not_yet(const char* what) {
-  fail(ncclInvalidUsage, "{} is not implemented yet (see the table in README.md)", what);
+  fail(ncclInvalidUsage, "{} is not there in this version (docs/limits.md says what is not); it did nothing",
+       what);
 }
 
 // Handles of ncclCommRegister and windows: remembered so that a wrong one is refused.

@@ -210,10 +210,10 @@ bool Connection::on_client_hello(const std::string& bytes) {
 
 bool Connection::on_server_hello(const std::string& bytes) {
   if (!has_magic(bytes) || !same_protocol(bytes)) {
-    fail_with(has_magic(bytes) ? fmt::format("{} runs version {} of the library, this rank runs {}.{}.{}",
-                                             peer_, version_in(bytes), TUTTI_VERSION_MAJOR,
-                                             TUTTI_VERSION_MINOR, TUTTI_VERSION_PATCH)
-                               : peer_ + " is not a rendezvous");
+    fail_with(has_magic(bytes) ? fmt::format("it runs version {} of the library, this rank runs {}.{}.{}",
+                                             version_in(bytes), TUTTI_VERSION_MAJOR, TUTTI_VERSION_MINOR,
+                                             TUTTI_VERSION_PATCH)
+                               : "this is no process of Tutti's");
     return false;
   }
   copy_from(server_nonce_, bytes, 12 + kVersionBytes);
@@ -221,7 +221,7 @@ bool Connection::on_server_hello(const std::string& bytes) {
   copy_from(proof, bytes, 12 + kVersionBytes + 32);
   std::string nonces = text_of(client_nonce_) + text_of(server_nonce_);
   if (!is_proof(proof, secret_, "server", nonces)) {
-    fail_with(peer_ + " does not know the secret of the id");
+    fail_with("it does not know the secret of the id");
     return false;
   }
   pending_ += text_of(prove(secret_, "client", nonces));

@@ -124,6 +124,7 @@ void Control::start() {
                         self->parameters_.rank, static_cast<double>(self->parameters_.limit.count()) / 1000,
                         to_string(self->parameters_.ids[0].rendezvous)));
     });
+  if (parameters_.silence.count() > 0) beat();
   auto groups = static_cast<int>(parameters_.ids.size());
   connect_directory(parameters_.rank % groups);
   if (parent() >= 0 && parent() % groups != parameters_.rank % groups) connect_directory(parent() % groups);
@@ -253,10 +254,10 @@ void Control::check_ready() {
   }
   directories_.clear();
   changed_.notify_all();
-  if (parameters_.silence.count() > 0) beat();
 }
 
 // A process that is stopped, or a host that nothing comes from any more, does not close its connections.
+// Ranks that wait for others to join are alive, too: signs of life are sent from the first connection on.
 void Control::beat() {
   auto now = Clock::now();
   std::vector<int> silent;
@@ -272,7 +273,7 @@ void Control::beat() {
                                "its host cannot be reached",
                                static_cast<double>(parameters_.silence.count()) / 1000));
   }
-  if (links_.empty()) return;
+  if (links_.empty() && is_ready()) return;
   Service::instance().at(now + parameters_.silence / 4, [weak = weak_from_this()] {
     if (auto self = weak.lock()) self->beat();
   });

@@ -85,7 +85,7 @@ void poll(std::span<Work* const> works, bool& all_done) {
 // Where ranks share this core, the one that is waited for is likely to be next in line: stepping aside costs
 // less than sleeping and being woken. True when something has moved.
 bool step_aside(std::span<Work* const> works, bool& all_done) {
-  if (!files_of(works).empty()) return false;
+  if (std::ranges::any_of(works, [](Work* work) { return work->poll_file() >= 0; })) return false;
   auto start = Clock::now();
   do {
     sched_yield();

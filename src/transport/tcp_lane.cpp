@@ -57,6 +57,9 @@ struct TcpLanes::Mailbox {
   std::function<void()> ring;
 
   // [service]
+  static void dial(const std::shared_ptr<Mailbox>& box, const Secret& secret,
+                   const std::vector<Address>& addresses, int rank, int peer, const std::string& name,
+                   const LinkRequest& request);
   void take(int peer, const LinkRequest& request, FileDescriptor socket, std::string received) {
     std::lock_guard lock(mutex);
     auto found = std::ranges::find_if(
@@ -171,12 +174,10 @@ TcpLanes::TcpLanes(const std::shared_ptr<Control>& control, Options options)
 
 TcpLanes::~TcpLanes() = default;
 
-namespace {
-
 // One socket of a link, by the rank that connects.
-template <class Box>
-void dial(const std::shared_ptr<Box>& box, const Secret& secret, const std::vector<Address>& addresses,
-          int rank, int peer, const std::string& name, const LinkRequest& request) {
+void TcpLanes::Mailbox::dial(const std::shared_ptr<Mailbox>& box, const Secret& secret,
+                             const std::vector<Address>& addresses, int rank, int peer,
+                             const std::string& name, const LinkRequest& request) {
   auto connection = std::make_shared<std::weak_ptr<Connection>>();
   auto opened = [connection, rank, peer, request] {
     if (auto open = connection->lock())
@@ -205,8 +206,6 @@ void dial(const std::shared_ptr<Box>& box, const Secret& secret, const std::vect
   }
 }
 
-}  // namespace
-
 TcpLink& TcpLanes::link(int peer, int lane) {
   std::size_t index = static_cast<std::size_t>(peer) * static_cast<std::size_t>(options_.lanes) +
                       static_cast<std::size_t>(lane);
@@ -222,7 +221,7 @@ TcpLink& TcpLanes::link(int peer, int lane) {
     std::rotate(addresses.begin(), addresses.begin() + stripe % ways, addresses.end());
     Service::instance().post([box = mailbox_, secret = control_->secret(), addresses, rank = rank_, peer,
                               name = to.name, request = LinkRequest{lane, stripe, stripes}] {
-      dial(box, secret, addresses, rank, peer, name, request);
+      Mailbox::dial(box, secret, addresses, rank, peer, name, request);
     });
   }
   return *links_[index];

@@ -118,6 +118,27 @@ TEST_CASE("several ids share a rendezvous") {
   CHECK(right == n);
 }
 
+TEST_CASE("ranks that wait for a late one are not taken for dead") {
+  Environment silence("TUTTI_PEER_TIMEOUT", "0.2");
+  ncclUniqueId id{};
+  REQUIRE(ncclGetUniqueId(&id) == ncclSuccess);
+  std::atomic<int> right = 0;
+  auto join = [&](int rank) {
+    ncclComm_t comm = nullptr;
+    if (ncclCommInitRank(&comm, 4, id, rank) != ncclSuccess) return;
+    int sum = rank;
+    if (ncclAllReduce(&sum, &sum, 1, ncclInt, ncclSum, comm, nullptr) == ncclSuccess && sum == 6) ++right;
+    ncclCommDestroy(comm);
+  };
+  std::vector<std::thread> threads;
+  for (int rank : {0, 1, 2}) threads.emplace_back(join, rank);
+  // Rank 0 has both of its children by then, and rank 1 lacks its own.
+  std::this_thread::sleep_for(std::chrono::milliseconds(800));
+  threads.emplace_back(join, 3);
+  for (std::thread& thread : threads) thread.join();
+  CHECK(right == 4);
+}
+
 TEST_CASE("a missing rank is named when the time to join is up") {
   Environment limit("TUTTI_INIT_TIMEOUT", "0.3");
   ncclUniqueId id{};
