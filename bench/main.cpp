@@ -17,15 +17,28 @@ namespace {
 
 using bench::Options;
 
-// "#  Rank  0 Group  0 Pid 1234 on host device  0 [host] CPU"
-std::vector<std::string> rank_lines(int ranks, int per_process) {
-  std::array<char, 64> host{};
-  gethostname(host.data(), host.size() - 1);
+// Where a rank runs.
+struct Place {
+  int process = 0, device = 0;
+  std::array<char, 56> host{};
+};
+
+// "#  Rank  0 Group  0 Pid   1234 on       host device  0 [host memory]" of all ranks. Collective.
+std::vector<std::string> rank_lines(std::vector<bench::Rank>& own, int first_device, int ranks) {
+  std::vector<Place> places(own.size());
+  std::vector<std::vector<Place>> tables(own.size(), std::vector<Place>(static_cast<std::size_t>(ranks)));
+  tutti::GroupScope group;
+  for (std::size_t i = 0; i < own.size(); ++i) {
+    places[i].process = getpid();
+    places[i].device = first_device + static_cast<int>(i);
+    gethostname(places[i].host.data(), places[i].host.size() - 1);
+    ncclAllGather(&places[i], tables[i].data(), sizeof(Place), ncclInt8, own[i].comm(), nullptr);
+  }
+  group.end();
   std::vector<std::string> lines;
-  for (int r = 0; r < ranks; ++r)
-    lines.push_back(fmt::format("#  Rank {:>2} Group  0 Pid {:>6} on {:>10} device {:>2} [host memory]", r,
-                                r < per_process ? std::to_string(getpid()) : "-", host.data(),
-                                r % per_process));
+  for (const Place& place : tables[0])
+    lines.push_back(fmt::format("#  Rank {:>2} Group  0 Pid {:>6} on {:>10} device {:>2} [host memory]",
+                                lines.size(), place.process, place.host.data(), place.device));
   return lines;
 }
 
@@ -40,8 +53,7 @@ class Program {
         report_(options, name + "_perf", kind_, ranks(), world.rank() == 0) {}
 
   int run() {
-    id_ = world_.size() == 1 && per_process_ == 1 ? new_id() : world_.unique_id();
-    report_.header(rank_lines(ranks(), per_process_));
+    id_ = world_.unique_id();
     std::vector<std::vector<ncclComm_t>> comms(static_cast<std::size_t>(options_.threads));
     if (!options_.parallel_init) {
       tutti::GroupScope group;
@@ -59,11 +71,6 @@ class Program {
 
  private:
   int ranks() const { return world_.size() * per_process_; }
-  static ncclUniqueId new_id() {
-    ncclUniqueId id{};
-    tutti::check(ncclGetUniqueId(&id));
-    return id;
-  }
 
   // The vector must not move before the group has ended: the handles are written then.
   std::vector<ncclComm_t> join(int thread) {
@@ -85,6 +92,8 @@ class Program {
       std::vector<bench::Rank> own;
       own.reserve(comms.size());
       for (ncclComm_t comm : comms) own.emplace_back(tutti::Communicator(comm), options_, kind_);
+      auto lines = rank_lines(own, thread * options_.ranks_per_thread, ranks());
+      if (thread == 0) report_.header(lines);
       bench::run_table(own, options_, kind_, thread == 0 ? &report_ : nullptr);
     } catch (const std::exception& error) {
       std::lock_guard lock(mutex_);

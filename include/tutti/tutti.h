@@ -44,6 +44,26 @@ ncclResult_t tuttiStreamAddCallback(cudaStream_t stream, void (*function)(void* 
  * there. One communicator at a time per address and secret. */
 ncclResult_t tuttiUniqueIdAt(ncclUniqueId* uniqueId, const char* address, const char* secret);
 
+/* This process's place in the job that it was started in. */
+typedef struct {
+  int rank;      /* 0 to size - 1 */
+  int size;      /* processes */
+  int localRank; /* among the processes on its host, 0 to localSize - 1 */
+  int localSize;
+  const char* launcher; /* "tutti run", "torchrun", "variables", "pmix", "slurm" or "none"; not to be freed */
+} tuttiWorld_t;
+
+/* Finds it by what the engine that started the process says: RANK and WORLD_SIZE (of `tutti run`, of
+ * torchrun, or set by hand), a PMIx server (mpirun of Open MPI, srun --mpi=pmix), Slurm's variables, in this
+ * order; without any, a world of one. ncclInvalidUsage names the variable that is wrong or missing. Talks to
+ * nobody but the PMIx server of this host. */
+ncclResult_t tuttiWorldGet(tuttiWorld_t* world);
+
+/* The id of a communicator over the whole world, one rank or several for each process: every process must
+ * call this, and with PMIx it blocks until all have. One communicator can be made with it; further ones come
+ * from ncclCommSplit. */
+ncclResult_t tuttiWorldUniqueId(ncclUniqueId* uniqueId);
+
 #ifdef __cplusplus
 }
 #endif

@@ -96,7 +96,10 @@ int& current_device();
 
 }  // namespace tutti::api
 
-/// Defines a function of the API under its p name, and its plain name as a weak alias that profilers can
+/// Before a function of tutti.h.
+#define TUTTI_EXPORT __attribute__((visibility("default")))
+
+/// Defines a function of NCCL's API under its p name, and its plain name as a weak alias that profilers can
 /// interpose.
 #define TUTTI_API(result, name, ...)                                                                  \
   extern "C" __attribute__((visibility("default"))) result p##name(__VA_ARGS__);                      \

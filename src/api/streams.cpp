@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// tutti.h: the host device, host streams, ids by address.
+// tutti.h: the host device, host streams.
 #include <mutex>
 #include <unordered_map>
 
 #include "api/handles.hpp"
-#include "communicator/split.hpp"
 #include "tutti/tutti.h"
 
 namespace tutti::api {
@@ -43,8 +42,6 @@ using namespace tutti;
 using tutti::api::guarded;
 
 extern "C" {
-
-#define TUTTI_EXPORT __attribute__((visibility("default")))
 
 TUTTI_EXPORT ncclResult_t tuttiSetDevice(int device) {
   return guarded(__func__, [&] {
@@ -95,14 +92,6 @@ TUTTI_EXPORT ncclResult_t tuttiStreamAddCallback(cudaStream_t stream, void (*fun
     if (function == nullptr) fail(ncclInvalidArgument, "function is NULL");
     if (stream == nullptr) return function(argument);
     api::find_stream(stream)->enqueue([=] { function(argument); });
-  });
-}
-
-TUTTI_EXPORT ncclResult_t tuttiUniqueIdAt(ncclUniqueId* uniqueId, const char* address, const char* secret) {
-  return guarded(__func__, [&] {
-    api::require(uniqueId, "uniqueId");
-    api::require(address, "address");
-    *uniqueId = unique_id_at(address, secret == nullptr ? "" : secret).pack();
   });
 }
 

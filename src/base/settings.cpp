@@ -47,16 +47,18 @@ constexpr std::array kSettings{
             "it. Empty: "
             "ncclGetUniqueId picks a port."},
     Setting{"TUTTI_JOB_SECRET", "",
-            "Secret that ranks must share when the rendezvous is found by NCCL_COMM_ID or MASTER_ADDR "
-            "instead of by "
-            "an id that carries its own."},
+            "Secret that ranks must share when the rendezvous is found by NCCL_COMM_ID, MASTER_ADDR or "
+            "Slurm's job "
+            "instead of by an id that carries its own."},
     Setting{
         "TUTTI_UNIQUE_ID", "",
         "Set by `tutti run`: the id (in hexadecimal) with which tutti::World joins the job's communicator."},
-    Setting{
-        "TUTTI_JOIN_PORT", "",
-        "Port of rank 0's rendezvous for tutti::World under torchrun. Empty: MASTER_PORT, or MASTER_PORT+1 "
-        "when torchrun's own store has taken that."},
+    Setting{"TUTTI_JOIN_PORT", "",
+            "Port at which rank 0 meets the others where no id is handed around (torchrun, RANK and "
+            "WORLD_SIZE by hand, srun "
+            "without PMIx). Empty: the first that is free of eight from MASTER_PORT on (MASTER_PORT+1 under "
+            "torchrun, whose "
+            "store has that), or of eight above 61000 that follow from Slurm's job and step."},
     Setting{"TUTTI_INIT_TIMEOUT", "120",
             "Seconds that all ranks have to join a communicator (0: no limit); then every rank fails with "
             "the list "

@@ -29,6 +29,12 @@ Address Address::parse(const std::string& text) {
   return {found->ai_addr, found->ai_addrlen};
 }
 
+bool Address::is_loopback() const {
+  if (family() == AF_INET6)
+    return IN6_IS_ADDR_LOOPBACK(&reinterpret_cast<const sockaddr_in6*>(&storage_)->sin6_addr);
+  return ntohl(reinterpret_cast<const sockaddr_in*>(&storage_)->sin_addr.s_addr) >> 24 == 127;
+}
+
 std::uint16_t Address::port() const {
   return ntohs(family() == AF_INET ? reinterpret_cast<const sockaddr_in*>(&storage_)->sin_port
                                    : reinterpret_cast<const sockaddr_in6*>(&storage_)->sin6_port);

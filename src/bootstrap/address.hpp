@@ -20,6 +20,7 @@ class Address {
   const sockaddr* get() const { return reinterpret_cast<const sockaddr*>(&storage_); }
   socklen_t size() const { return size_; }
   int family() const { return storage_.ss_family; }
+  bool is_loopback() const;
   std::uint16_t port() const;
   void set_port(std::uint16_t port);
   std::string to_string() const;

@@ -156,7 +156,7 @@ void Control::connect_directory(int group) {
     if (auto self = weak.lock()) self->on_directory_closed(group, reason);
   };
   try {
-    directories_[group] = Connection::connect(id.rendezvous, id.secret, {opened, message, closed});
+    directories_[group] = Connection::connect(id.places(), id.secret, {opened, message, closed});
   } catch (const Error& error) {
     on_directory_closed(group, error.what());
   }

@@ -30,6 +30,13 @@ using Clock = std::chrono::steady_clock;
 constexpr std::chrono::milliseconds kAcceptPause{100};
 constexpr std::size_t kMostConnections = 4096;
 
+Address bound_address(const FileDescriptor& socket) {
+  sockaddr_storage name{};
+  socklen_t size = sizeof name;
+  getsockname(socket.get(), reinterpret_cast<sockaddr*>(&name), &size);
+  return {reinterpret_cast<sockaddr*>(&name), size};
+}
+
 }  // namespace
 
 Service& Service::instance() {
@@ -56,10 +63,10 @@ Service::Service() {
   });
   interfaces_ = chosen_interfaces();
   for (const Interface& interface : interfaces_) {
-    Address bound;
-    FileDescriptor listener = open_listener(interface.address, &bound);
-    listeners_.emplace(bound.to_string(), std::move(listener));
-    listen_addresses_.push_back(bound);
+    FileDescriptor listener = open_listener(interface.address);
+    if (!listener) fail_errno("a port to listen at");
+    listen_addresses_.push_back(bound_address(listener));
+    listeners_.emplace(listen_addresses_.back().to_string(), std::move(listener));
   }
   open_descriptor_socket();
   thread_ = start_thread("tutti-service", [this] { loop(); });
@@ -218,27 +225,49 @@ void Service::on_process_end(int pid, const std::weak_ptr<void>& while_alive,
   // Otherwise (an old kernel, a sandbox) the control tree's connections have to tell.
 }
 
-FileDescriptor Service::open_listener(Address address, Address* bound) {
+// None if the port is taken.
+FileDescriptor Service::open_listener(const Address& address) {
   FileDescriptor listener(socket(address.family(), SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
   if (!listener) fail_errno("a socket to listen on");
   int on = 1;
   setsockopt(listener.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
-  if (bind(listener.get(), address.get(), address.size()) != 0 || listen(listener.get(), 1024) != 0)
+  if (bind(listener.get(), address.get(), address.size()) != 0 || listen(listener.get(), 1024) != 0) {
+    if (errno == EADDRINUSE) return {};
+    if (errno == EADDRNOTAVAIL)
+      fail(ncclSystemError,
+           "listening at {}: this host has no such address; rank 0 must run on the host that was agreed on",
+           address.to_string());
     fail_errno("listening at " + address.to_string());
-  sockaddr_storage name{};
-  socklen_t size = sizeof name;
-  getsockname(listener.get(), reinterpret_cast<sockaddr*>(&name), &size);
-  if (bound != nullptr) *bound = Address(reinterpret_cast<sockaddr*>(&name), size);
+  }
   int file = listener.get();
   watch(file, EPOLLIN, [this, file](std::uint32_t) { accept_from(file); });
   return listener;
 }
 
-void Service::listen_at(const Address& address) {
+void Service::listen_at(std::vector<Address> addresses, int ports) {
   run([&] {
-    if (!listeners_.contains(address.to_string()))
-      listeners_.emplace(address.to_string(), open_listener(address, nullptr));
+    for (int tried = 0; !try_listen_at(addresses); ++tried) {
+      if (tried == ports - 1)
+        fail(ncclSystemError, "listening at {}: the address is in use, and so are the {} ports before it",
+             to_string(addresses), tried);
+      for (Address& address : addresses) address.set_port(static_cast<std::uint16_t>(address.port() + 1));
+    }
   });
+}
+
+bool Service::try_listen_at(const std::vector<Address>& addresses) {
+  std::map<std::string, FileDescriptor> opened;
+  for (const Address& address : addresses) {
+    if (listeners_.contains(address.to_string())) continue;
+    FileDescriptor listener = open_listener(address);
+    if (!listener) {
+      for (auto& [name, earlier] : opened) unwatch(earlier.get());
+      return false;
+    }
+    opened.emplace(address.to_string(), std::move(listener));
+  }
+  listeners_.merge(opened);
+  return true;
 }
 
 void Service::host_directory(const Secret& secret, std::chrono::milliseconds limit) {

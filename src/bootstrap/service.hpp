@@ -36,9 +36,9 @@ class Service {
   const std::vector<Interface>& interfaces() const { return interfaces_; }
   /// Makes this process the rendezvous of an id until all ranks have joined, within `limit`.
   void host_directory(const Secret& secret, std::chrono::milliseconds limit);
-  /// One more listener at an address that was agreed on (once for each). Throws ncclSystemError when it is
-  /// taken.
-  void listen_at(const Address& address);
+  /// More listeners, at addresses that were agreed on: all at the same of so many ports, the first that is
+  /// free (or ours since an earlier call). Throws ncclSystemError when there is none.
+  void listen_at(std::vector<Address> addresses, int ports);
   /// The abstract Unix socket at which processes of this host get descriptors.
   const std::string& descriptor_socket() const { return descriptor_socket_; }
 
@@ -68,7 +68,8 @@ class Service {
   void loop();
   void run_posted();
   std::chrono::milliseconds run_timers();
-  FileDescriptor open_listener(Address address, Address* bound);
+  FileDescriptor open_listener(const Address& address);
+  bool try_listen_at(const std::vector<Address>& addresses);
   void accept_from(int listener);
   void open_descriptor_socket();
   void accept_descriptor_request();

@@ -243,9 +243,9 @@ void JoinAbort::watch(const std::shared_ptr<Control>& control) {
 
 void Communicator::open_control() {
   std::chrono::milliseconds limit = setting_seconds("TUTTI_INIT_TIMEOUT");
-  if (options_.rank == 0 && options_.ids[0].rank_0_serves && options_.ranks > 1) {
+  if (options_.rank == 0 && options_.ids[0].agreed_ports > 0 && options_.ranks > 1) {
     Service::instance().host_directory(options_.ids[0].secret, limit);
-    Service::instance().listen_at(options_.ids[0].rendezvous[0]);
+    Service::instance().listen_at(options_.ids[0].rendezvous, options_.ids[0].agreed_ports);
   }
   control_ = Control::create(
       {.ids = options_.ids,

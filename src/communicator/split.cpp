@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "communicator/split.hpp"
 
-#include <unistd.h>
-
 #include <algorithm>
 #include <tuple>
 
@@ -26,20 +24,6 @@ Member read_member(const std::string& bytes, int rank) {
 }
 
 }  // namespace
-
-UniqueId make_unique_id() {
-  std::string address = setting_text("NCCL_COMM_ID");
-  if (!address.empty()) return unique_id_at(address, setting_text("TUTTI_JOB_SECRET"));
-  UniqueId id{Service::instance().listen_addresses(), Secret::random()};
-  Service::instance().host_directory(id.secret, setting_seconds("TUTTI_INIT_TIMEOUT"));
-  return id;
-}
-
-UniqueId unique_id_at(const std::string& address, const std::string& secret) {
-  UniqueId id{{Address::parse(address)}, Secret::derive(fmt::format("{} {} {}", address, geteuid(), secret))};
-  id.rank_0_serves = true;
-  return id;
-}
 
 std::shared_ptr<Communicator> split(Communicator& parent, int color, int key, CommunicatorOptions options) {
   std::vector<Member> members;

@@ -78,6 +78,8 @@ TEST_CASE("a unique id survives packing, and anything else is refused") {
   id.rendezvous.resize(20, id.rendezvous[1]);
   CHECK(to_string(UniqueId::unpack(id.pack()).rendezvous) == to_string(back.rendezvous));  // as many as fit
   CHECK(says(error_of([] { UniqueId::unpack(ncclUniqueId{}); }), {"unique id"}));
+  UniqueId agreed = UniqueId::unpack(unique_id_at("127.0.0.1:65534", "", 8).pack());
+  CHECK(to_string(agreed.places()) == "127.0.0.1:65534, 127.0.0.1:65535");  // no further than there are ports
   CHECK(Address::parse("[::1]:80").to_string() == "[::1]:80");
   CHECK(!error_of([] { Address::parse("nonsense"); }).empty());
 }

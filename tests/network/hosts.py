@@ -25,6 +25,7 @@ class Hosts:
         self.names = [f"{tag}h{h}" for h in range(count)]
         self.switch = f"{tag}sw"
         self.made = []
+        self.hosts_file = f"/tmp/{tag}.hosts"
 
     def __enter__(self):
         # SystemExit unwinds, so that what was made is removed on Ctrl-C and when meson ends a test.
@@ -40,6 +41,8 @@ class Hosts:
                 run("ip", "-n", name, "link", "set", "lo", "up")
             for network in range(self.networks):
                 self._make_network(network)
+            with open(self.hosts_file, "w") as file:
+                file.write("127.0.0.1 localhost\n" + "".join(f"{self.address(h)} host{h}\n" for h in range(self.count)))
         except BaseException as error:
             self.__exit__(None, None, None)
             if isinstance(error, (OSError, subprocess.CalledProcessError)):
@@ -75,6 +78,8 @@ class Hosts:
                     os.kill(int(pid), signal.SIGKILL)
             subprocess.run(["ip", "netns", "del", name])
         self.made = []
+        with contextlib.suppress(FileNotFoundError):
+            os.remove(self.hosts_file)
 
     def device(self, network=0):
         return f"net{network}"
@@ -95,6 +100,11 @@ class Hosts:
     def drop_all(self, host, network=0):
         """The host's packets are lost from now on, and nobody is told."""
         run("ip", "-n", self.switch, "link", "set", f"p{network}h{host}", "nomaster")
+
+    def prefix(self, host):
+        """The words before a command that make it run there, under the name host0, host1, ..., which all know."""
+        return ["nsenter", f"--net=/run/netns/{self.names[host]}", "unshare", "--uts", "--mount", "sh", "-c",
+                'hostname $1; mount --bind $2 /etc/hosts; shift 2; exec "$@"', "sh", f"host{host}", self.hosts_file]
 
     def start(self, host, command, environment=None, **options):
         return subprocess.Popen(["ip", "netns", "exec", self.names[host], *command],

@@ -20,10 +20,10 @@
 #include <cstring>
 #include <map>
 #include <memory>
-
 #include <string>
 #include <vector>
 
+#include "labels.hpp"
 #include "nccl.h"
 
 namespace {
@@ -33,6 +33,7 @@ using Clock = std::chrono::steady_clock;
 struct RunOptions {
   int ranks = 1;
   double grace = 5;
+  bool label = false;
   std::vector<std::string> command;
 };
 
@@ -46,7 +47,7 @@ std::string unique_id_in_hex() {
 
 class Job {
  public:
-  explicit Job(const RunOptions& options) : options_(options) {
+  explicit Job(const RunOptions& options) : options_(options), labels_(options.ranks) {
     sigset_t set;
     sigemptyset(&set);
     for (int signal : {SIGCHLD, SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2}) sigaddset(&set, signal);
@@ -65,11 +66,18 @@ class Job {
     std::string id = options_.ranks > 1 ? unique_id_in_hex() : "";
     for (int rank = 0; rank < options_.ranks && !starting_failed_; ++rank) start(rank, id);
     while (!children_.empty()) {
-      pollfd waiting{signals_, POLLIN, 0};
-      poll(&waiting, 1, wait_milliseconds());
+      std::vector<pollfd> waiting{{signals_, POLLIN, 0}};
+      labels_.add_to(waiting);
+      poll(waiting.data(), waiting.size(), wait_milliseconds());
+      labels_.pass_on();
       forward_signals();
       reap();
       end_stragglers();
+    }
+    labels_.finish();
+    if (!labels_.failure().empty()) {
+      fmt::print(stderr, "tutti run: the ranks' output could not be written: {}\n", labels_.failure());
+      if (exit_code_ == 0) exit_code_ = 2;
     }
     return exit_code_;
   }
@@ -78,6 +86,11 @@ class Job {
   void start(int rank, const std::string& id) {
     std::array<int, 2> failure{};
     if (pipe2(failure.data(), O_CLOEXEC) != 0) throw CLI::RuntimeError("no pipe", 2);
+    tutti::FileDescriptor output, errors;
+    if (options_.label) {
+      output = labels_.open(rank, 1);
+      errors = labels_.open(rank, 2);
+    }
     pid_t launcher = getpid();
     pid_t child = fork();
     if (child < 0) {
@@ -89,6 +102,8 @@ class Job {
       prctl(PR_SET_PDEATHSIG, SIGKILL);  // a launcher that is killed leaves nobody behind
       if (getppid() != launcher) _exit(1);
       sigprocmask(SIG_SETMASK, &old_mask_, nullptr);
+      if (output) dup2(output.get(), 1);
+      if (errors) dup2(errors.get(), 2);
       exec(rank, id);
       int error = errno;
       (void)!write(failure[1], &error, sizeof error);
@@ -176,6 +191,7 @@ class Job {
   }
 
   RunOptions options_;
+  Labels labels_;
   sigset_t old_mask_{};
   int signals_ = -1;
   std::map<pid_t, int> children_;
@@ -207,6 +223,7 @@ void add_run(CLI::App& app, const std::vector<std::string>& command, int& exit_c
   run->add_option("--grace", options->grace, "Seconds between the first failure and ending the rest")
       ->capture_default_str()
       ->check(CLI::Range(0.0, 3600.0));
+  run->add_flag("-l,--label", options->label, "Write the rank in front of each line of output: [2] hello");
   run->callback([options, command, &exit_code] {
     if (command.empty()) throw CLI::RequiredError("the program to run");
     options->command = command;
