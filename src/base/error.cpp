@@ -6,7 +6,10 @@
 
 namespace tutti {
 
-std::string errno_text(int error_number) { return std::generic_category().message(error_number); }
+std::string errno_text(int error_number) {
+  std::string text = std::generic_category().message(error_number);
+  return error_number == EMFILE ? text + " (see `ulimit -n`)" : text;
+}
 
 void fail_errno(const std::string& what) {
   int saved = errno;

@@ -25,6 +25,14 @@ constexpr std::size_t kClientProof = 32;
 constexpr std::size_t kLongestMessage = std::size_t{64} << 20;
 constexpr std::chrono::seconds kHandshakeLimit{10};
 constexpr std::chrono::seconds kAttemptLimit{3};  // where there are other addresses to be tried
+constexpr int kMostRounds = 6;
+constexpr std::chrono::milliseconds kPause{20};
+
+// A table of all ranks passes once or twice: what it needed is not kept by every connection.
+void forget_empty(std::string& buffer) {
+  constexpr std::size_t kKeptBytes = 4096;
+  if (buffer.empty() && buffer.capacity() > kKeptBytes) std::string().swap(buffer);
+}
 
 template <std::size_t N>
 std::string text_of(const std::array<unsigned char, N>& bytes) {
@@ -54,7 +62,6 @@ std::shared_ptr<Connection> Connection::connect(const std::vector<Address>& addr
                                                 Handlers handlers) {
   auto connection = std::make_shared<Connection>(FileDescriptor(), "");
   connection->addresses_ = nearest_first(addresses, Service::instance().interfaces());
-  std::ranges::reverse(connection->addresses_);
   connection->secret_ = secret;
   connection->handlers_ = std::move(handlers);
   Service::instance().keep(connection);
@@ -67,9 +74,8 @@ std::shared_ptr<Connection> Connection::connect(const std::vector<Address>& addr
 
 // False when there is none left.
 bool Connection::try_next_address() {
-  while (!addresses_.empty()) {
-    Address address = addresses_.back();
-    addresses_.pop_back();
+  while (next_address_ < addresses_.size()) {
+    const Address& address = addresses_[next_address_++];
     peer_ = address.to_string();
     FileDescriptor socket(::socket(address.family(), SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
     if (socket && (::connect(socket.get(), address.get(), address.size()) == 0 || errno == EINPROGRESS)) {
@@ -82,14 +88,31 @@ bool Connection::try_next_address() {
   return false;
 }
 
+bool Connection::try_again_later() {
+  if (!hung_up_on_ || ++rounds_ == kMostRounds) return false;
+  state_ = State::connecting;
+  socket_ = FileDescriptor();
+  failures_.clear();
+  next_address_ = 0;
+  hung_up_on_ = false;
+  ++attempt_;  // the limit of the last one is void
+  Service::instance().at(std::chrono::steady_clock::now() + kPause * rounds_, [self = weak_from_this()] {
+    auto connection = self.lock();
+    if (connection && connection->state_ == State::connecting && !connection->try_next_address())
+      connection->fail_with("no address could be tried");
+  });
+  return true;
+}
+
 void Connection::note_failure(const std::string& reason) {
   failures_ += fmt::format("{}{}: {}", failures_.empty() ? "" : "; ", peer_, reason);
 }
 
-void Connection::accept(FileDescriptor socket) {
+std::shared_ptr<Connection> Connection::accept(FileDescriptor socket) {
   auto connection = std::make_shared<Connection>(std::move(socket), "an accepted connection");
   Service::instance().keep(connection);
   connection->watch(State::server_waits_hello);
+  return connection;
 }
 
 void Connection::watch(State state) {
@@ -102,7 +125,7 @@ void Connection::watch(State state) {
     if (auto connection = self.lock()) connection->on_events(happened);
   });
   // Other addresses may answer sooner.
-  auto limit = addresses_.empty() ? kHandshakeLimit : kAttemptLimit;
+  auto limit = next_address_ == addresses_.size() ? kHandshakeLimit : kAttemptLimit;
   service.at(std::chrono::steady_clock::now() + limit,
              [self = weak_from_this(), limit, attempt = ++attempt_] {
                auto connection = self.lock();
@@ -135,14 +158,16 @@ void Connection::send_client_hello() {
 
 void Connection::read_available() {
   std::array<char, 65536> buffer;
-  while (state_ != State::closed) {
+  for (int attempt = attempt_; state_ != State::closed && attempt_ == attempt;) {  // not of another socket
     ssize_t got = recv(socket_.get(), buffer.data(), buffer.size(), 0);
     if (got < 0 && (errno == EAGAIN || errno == EINTR)) return;
+    hung_up_on_ = got == 0 || errno == ECONNRESET;
     if (got < 0) return fail_with(errno_text(errno));
     if (got == 0) return fail_with("the other side closed the connection");
     received_.append(buffer.data(), static_cast<std::size_t>(got));
-    while (state_ != State::closed && consume()) {
+    while (state_ != State::closed && attempt_ == attempt && consume()) {
     }
+    forget_empty(received_);
   }
 }
 
@@ -281,6 +306,7 @@ void Connection::write_pending() {
     }
     pending_.erase(0, static_cast<std::size_t>(sent));
   }
+  forget_empty(pending_);
   Service::instance().rewatch(socket_.get(),
                               EPOLLIN | (pending_.empty() ? 0U : static_cast<unsigned>(EPOLLOUT)));
 }
@@ -293,7 +319,7 @@ void Connection::fail_with(const std::string& reason) {
     Service::instance().unwatch(socket_.get());
     received_.clear();
     pending_.clear();
-    if (try_next_address()) return;
+    if (try_next_address() || try_again_later()) return;
   }
   std::function<void(const std::string&)> closed;
   closed.swap(handlers_.closed);  // close() forgets the handlers

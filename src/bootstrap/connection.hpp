@@ -36,12 +36,13 @@ class Connection : public std::enable_shared_from_this<Connection> {
   };
 
   /// The addresses are of one process: they are tried in turn, those in a network of ours first, until one
-  /// answers; `closed` is called when none has.
+  /// answers; `closed` is called when none has. One that hangs up, as a process that is flooded by strangers
+  /// may, is tried some more times.
   static std::shared_ptr<Connection> connect(const std::vector<Address>& addresses, const Secret& secret,
                                              Handlers handlers);
   /// For a socket that a listener accepted: whom it is for is known after the handshake
   /// (Realm::first_message).
-  static void accept(FileDescriptor socket);
+  static std::shared_ptr<Connection> accept(FileDescriptor socket);
 
   Connection(FileDescriptor socket, std::string peer) : socket_(std::move(socket)), peer_(std::move(peer)) {}
 
@@ -53,11 +54,16 @@ class Connection : public std::enable_shared_from_this<Connection> {
   /// any more. For when both sides have agreed that what follows is no message.
   std::pair<FileDescriptor, std::string> detach();
   const std::string& peer() const { return peer_; }
+  /// Accepted, and has not proved yet that it knows a secret.
+  bool is_stranger() const {
+    return state_ == State::server_waits_hello || state_ == State::server_waits_proof;
+  }
 
  private:
   enum class State { connecting, client_waits_hello, server_waits_hello, server_waits_proof, open, closed };
 
   bool try_next_address();
+  bool try_again_later();
   void note_failure(const std::string& reason);
   void watch(State state);
   void forget();
@@ -75,9 +81,12 @@ class Connection : public std::enable_shared_from_this<Connection> {
 
   FileDescriptor socket_;
   std::string peer_;
-  std::vector<Address> addresses_;  // to be tried yet, the next one last
-  std::string failures_;            // of those that were tried
+  std::vector<Address> addresses_;
+  std::size_t next_address_ = 0;
+  std::string failures_;  // of those that were tried
   int attempt_ = 0;
+  int rounds_ = 0;  // through all addresses
+  bool hung_up_on_ = false;
   Handlers handlers_;
   State state_ = State::closed;
   std::shared_ptr<Realm> realm_;  // of an accepted connection, from the hello on

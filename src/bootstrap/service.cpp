@@ -5,6 +5,7 @@
 #include <pthread.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
+#include <sys/resource.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -25,10 +26,17 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// A listener that cannot accept (no descriptors left) is left alone for a while, and so are floods of
-// strangers.
+// A listener that cannot accept (no descriptors left) is left alone for a while.
 constexpr std::chrono::milliseconds kAcceptPause{100};
-constexpr std::size_t kMostConnections = 4096;
+// Those that were accepted at once wait for their first answer while the next are accepted.
+constexpr int kAcceptsAtOnce = 64;
+
+// So many connections may be without proof: a flood of strangers takes half of the descriptors at most.
+std::size_t most_strangers() {
+  rlimit limit{};
+  getrlimit(RLIMIT_NOFILE, &limit);
+  return std::clamp<std::size_t>(limit.rlim_cur / 2, 16, 4096);
+}
 
 Address bound_address(const FileDescriptor& socket) {
   sockaddr_storage name{};
@@ -280,16 +288,19 @@ void Service::host_directory(const Secret& secret, std::chrono::milliseconds lim
 }
 
 void Service::accept_from(int listener) {
-  for (;;) {
+  for (int i = 0; i < kAcceptsAtOnce; ++i) {
     FileDescriptor socket(accept4(listener, nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
-    bool exhausted = !socket && (errno == EMFILE || errno == ENFILE || errno == ENOMEM || errno == ENOBUFS);
-    if (exhausted || connections_.size() >= kMostConnections) {
+    if (!socket) {
+      if (errno != EMFILE && errno != ENFILE && errno != ENOMEM && errno != ENOBUFS) return;
       rewatch(listener, 0);
       at(Clock::now() + kAcceptPause, [this, listener] { rewatch(listener, EPOLLIN); });
       return;
     }
-    if (!socket) return;
-    Connection::accept(std::move(socket));
+    // The oldest make room: who belongs to a job answers at once, and comes again if that was not soon
+    // enough.
+    for (; strangers_.size() >= most_strangers(); strangers_.pop_front())
+      if (auto oldest = strangers_.front().lock(); oldest && oldest->is_stranger()) oldest->close();
+    strangers_.push_back(Connection::accept(std::move(socket)));
   }
 }
 
