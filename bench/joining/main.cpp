@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// What it costs to make a communicator of many ranks: time, memory and descriptors, as `ranks` threads of each
-// process. bench/joining/table runs it for 2 to 512 ranks.
+// What it costs to make a communicator of many ranks: time, memory and descriptors, as `ranks` threads of
+// each process. bench/joining/table runs it for 2 to 512 ranks.
 #include <dirent.h>
 #include <fmt/format.h>
 #include <sys/resource.h>
@@ -127,8 +127,8 @@ void run(int threads) {
     result.descriptors = std::max(result.descriptors, f.descriptors);
   }
   fmt::print("{:>6} {:>10} {:>10.1f} {:>12.2f} {:>12.2f} {:>10.1f} {:>12.0f} {:>12.0f} {:>12.0f}\n", ranks,
-             world.size(), result.join, result.first, result.next, milliseconds_since(start), result.memory_joined,
-             result.memory_used, result.descriptors);
+             world.size(), result.join, result.first, result.next, milliseconds_since(start),
+             result.memory_joined, result.memory_used, result.descriptors);
 }
 
 }  // namespace

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// Gloo over its tcp transport on loopback, the only one that it has for plain hosts. Ranks find each other by
-// a folder
-// (--store); RANK and WORLD_SIZE say who is who.
+// Gloo over its tcp transport, the only one that it has for plain hosts, on the loopback or on the interface
+// that
+// --interface names. Ranks find each other by a folder (--store); RANK and WORLD_SIZE say who is who.
 #include <gloo/allgather.h>
 #include <gloo/allreduce.h>
 #include <gloo/alltoall.h>
@@ -27,10 +27,13 @@ using bench::Kind;
 
 class Gloo final : public peers::Library {
  public:
-  Gloo(const std::string& store_folder, int rank, int ranks)
+  Gloo(const std::string& store_folder, const std::string& interface, int rank, int ranks)
       : store_(store_folder), context_(std::make_shared<gloo::rendezvous::Context>(rank, ranks)) {
     gloo::transport::tcp::attr attributes;
-    attributes.hostname = "localhost";
+    if (interface.empty())
+      attributes.hostname = "localhost";
+    else
+      attributes.iface = interface;
     std::shared_ptr<gloo::transport::Device> device = gloo::transport::tcp::CreateDevice(attributes);
     context_->connectFullMesh(store_, device);
   }
@@ -118,8 +121,9 @@ class Gloo final : public peers::Library {
 }  // namespace
 
 int main(int argc, char** argv) {
-  std::string store;
-  peers::Options options = peers::parse(argc, argv, "Gloo", {{"--store", &store}});
+  std::string store, interface;
+  peers::Options options =
+      peers::parse(argc, argv, "Gloo", {{"--store", &store}, {"--interface", &interface}});
   const char* rank = std::getenv("RANK");
   const char* ranks = std::getenv("WORLD_SIZE");
   if (store.empty() || rank == nullptr || ranks == nullptr) {
@@ -127,7 +131,7 @@ int main(int argc, char** argv) {
     return 2;
   }
   try {
-    Gloo library(store, std::atoi(rank), std::atoi(ranks));
+    Gloo library(store, interface, std::atoi(rank), std::atoi(ranks));
     return peers::measure(library, options);
   } catch (const std::exception& error) {
     std::fprintf(stderr, "%s\n", error.what());

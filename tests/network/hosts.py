@@ -4,6 +4,7 @@ own), made with ip(8), slowed with tc(8), and removed when the test ends, howeve
 import contextlib
 import os
 import random
+import shlex
 import signal
 import socket
 import subprocess
@@ -25,7 +26,7 @@ class Hosts:
         self.names = [f"{tag}h{h}" for h in range(count)]
         self.switch = f"{tag}sw"
         self.made = []
-        self.hosts_file = f"/tmp/{tag}.hosts"
+        self.hosts_file, self.agent = f"/tmp/{tag}.hosts", f"/tmp/{tag}.agent"
 
     def __enter__(self):
         # SystemExit unwinds, so that what was made is removed on Ctrl-C and when meson ends a test.
@@ -78,8 +79,9 @@ class Hosts:
                     os.kill(int(pid), signal.SIGKILL)
             subprocess.run(["ip", "netns", "del", name])
         self.made = []
-        with contextlib.suppress(FileNotFoundError):
-            os.remove(self.hosts_file)
+        for file in (self.hosts_file, self.agent):
+            with contextlib.suppress(FileNotFoundError):
+                os.remove(file)
 
     def device(self, network=0):
         return f"net{network}"
@@ -105,6 +107,16 @@ class Hosts:
         """The words before a command that make it run there, under the name host0, host1, ..., which all know."""
         return ["nsenter", f"--net=/run/netns/{self.names[host]}", "unshare", "--uts", "--mount", "sh", "-c",
                 'hostname $1; mount --bind $2 /etc/hosts; shift 2; exec "$@"', "sh", f"host{host}", self.hosts_file]
+
+    def mpirun(self, per_host, *options):
+        """Open MPI's mpirun on the first host, starting so many processes on each: words before a command."""
+        with open(self.agent, "w") as agent:  # in the place of ssh
+            cases = "".join(f'{self.address(h)}) exec {shlex.join(self.prefix(h))} sh -c "$*" ;;\n' for h in range(self.count))
+            agent.write(f"#!/bin/sh\nhost=$1; shift\ncase $host in\n{cases}esac\n")
+        os.chmod(self.agent, 0o755)
+        slots = ",".join(f"{self.address(h)}:{per_host}" for h in range(self.count))
+        return [*self.prefix(0), "mpirun.openmpi", "--allow-run-as-root", "--mca", "plm_rsh_agent", self.agent, "--mca",
+                "oob_tcp_if_include", self.device(), "-H", slots, *options]
 
     def start(self, host, command, environment=None, **options):
         return subprocess.Popen(["ip", "netns", "exec", self.names[host], *command],
