@@ -36,6 +36,10 @@ constexpr std::array kSettings{
     Setting{"NCCL_NSOCKS_PERTHREAD", "1",
             "TCP connections between two ranks, for each lane and each network that joins their hosts; long "
             "messages are striped over them (1 to 16)."},
+    Setting{"TUTTI_TCP_CONGESTION", "auto",
+            "Congestion control of the TCP connections that carry data: system, a name that the kernel knows "
+            "(cubic, reno), "
+            "or auto: the system's, but reno in place of cubic and bbr between hosts of one network."},
     Setting{"NCCL_SHM_DISABLE", "0",
             "1: ranks share no memory, not even in one process; all they exchange goes by TCP."},
     Setting{

@@ -14,6 +14,20 @@ Address::Address(const sockaddr* address, socklen_t size) : size_(size) {
   std::memcpy(&storage_, address, size);
 }
 
+Address Address::of_socket(int socket) {
+  Address address;
+  address.size_ = sizeof address.storage_;
+  getsockname(socket, reinterpret_cast<sockaddr*>(&address.storage_), &address.size_);
+  return address;
+}
+
+Address Address::of_peer(int socket) {
+  Address address;
+  address.size_ = sizeof address.storage_;
+  getpeername(socket, reinterpret_cast<sockaddr*>(&address.storage_), &address.size_);
+  return address;
+}
+
 Address Address::parse(const std::string& text) {
   auto colon = text.rfind(':');
   if (colon == std::string::npos)

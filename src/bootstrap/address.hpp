@@ -15,6 +15,9 @@ class Address {
  public:
   Address() = default;
   Address(const sockaddr* address, socklen_t size);
+  /// Of this end, or of the other end, of a socket that has it.
+  static Address of_socket(int socket);
+  static Address of_peer(int socket);
   /// "127.0.0.1:4711", "[::1]:4711" or "host:4711" (looked up). Throws ncclInvalidArgument.
   static Address parse(const std::string& text);
   const sockaddr* get() const { return reinterpret_cast<const sockaddr*>(&storage_); }

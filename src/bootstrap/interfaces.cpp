@@ -151,11 +151,13 @@ std::vector<Interface> chosen_interfaces() {
        setting, setting_text("NCCL_SOCKET_FAMILY"), names.empty() ? "none" : names);
 }
 
+bool is_direct(const Address& address, const std::vector<Interface>& ours) {
+  return std::ranges::any_of(ours, [&](const Interface& own) { return is_in_network(address, own); });
+}
+
 std::vector<Address> nearest_first(std::vector<Address> addresses, const std::vector<Interface>& ours) {
-  auto is_near = [&](const Address& address) {
-    return std::ranges::any_of(ours, [&](const Interface& own) { return is_in_network(address, own); });
-  };
-  std::stable_partition(addresses.begin(), addresses.end(), is_near);
+  std::stable_partition(addresses.begin(), addresses.end(),
+                        [&](const Address& address) { return is_direct(address, ours); });
   return addresses;
 }
 

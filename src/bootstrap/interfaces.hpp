@@ -21,6 +21,9 @@ struct Interface {
 /// there is no other. Throws ncclInvalidUsage with the list of what there is when none fits.
 std::vector<Interface> chosen_interfaces();
 
+/// Whether a peer's address is in a network of ours: reached without routers.
+bool is_direct(const Address& address, const std::vector<Interface>& ours);
+
 /// The addresses of a peer in the order in which to try them: those in a network of ours first.
 std::vector<Address> nearest_first(std::vector<Address> addresses, const std::vector<Interface>& ours);
 

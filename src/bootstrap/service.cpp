@@ -38,13 +38,6 @@ std::size_t most_strangers() {
   return std::clamp<std::size_t>(limit.rlim_cur / 2, 16, 4096);
 }
 
-Address bound_address(const FileDescriptor& socket) {
-  sockaddr_storage name{};
-  socklen_t size = sizeof name;
-  getsockname(socket.get(), reinterpret_cast<sockaddr*>(&name), &size);
-  return {reinterpret_cast<sockaddr*>(&name), size};
-}
-
 }  // namespace
 
 Service& Service::instance() {
@@ -73,7 +66,7 @@ Service::Service() {
   for (const Interface& interface : interfaces_) {
     FileDescriptor listener = open_listener(interface.address);
     if (!listener) fail_errno("a port to listen at");
-    listen_addresses_.push_back(bound_address(listener));
+    listen_addresses_.push_back(Address::of_socket(listener.get()));
     listeners_.emplace(listen_addresses_.back().to_string(), std::move(listener));
   }
   open_descriptor_socket();

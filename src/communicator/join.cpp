@@ -16,7 +16,7 @@ namespace tutti {
 
 namespace {
 
-constexpr std::size_t kLeastNetworkSlice = 64 << 10;
+constexpr std::size_t kLeastNetworkSlice = 256 << 10;
 
 // Read by other processes to learn whether they can.
 const std::uint64_t kProbe = 0x74757474692D7673;
@@ -319,6 +319,7 @@ void Communicator::join() {
                               .slice = host.layout.slice,
                               .sockets_per_way = sockets_per_way,
                               .silence = setting_seconds("TUTTI_PEER_TIMEOUT"),
+                              .congestion_control = setting_text("TUTTI_TCP_CONGESTION"),
                               .ring = [segment, bell = memory->doorbell(rank())] { bell.wake(); }};
     network_ = std::make_unique<NetworkModel>(hosts, network_parameters(infos));
     for (std::size_t r = 0; r < infos.size(); ++r)
