@@ -80,7 +80,7 @@ constexpr std::array kSettings{
     Setting{
         "TUTTI_SPIN", "auto",
         "Polls before a waiting rank sleeps; auto: 4000 if every rank of this machine can have a core, else "
-        "1000 (20 if there are ranks on other hosts), and fewer when another rank could use this core."},
+        "1000 (4 if there are ranks on other hosts), and fewer when another rank could use this core."},
     Setting{"TUTTI_SLICE", "auto",
             "Most bytes of one message between ranks (4K to 4M); longer ones are cut. auto: by the number of "
             "ranks "

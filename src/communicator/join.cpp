@@ -203,7 +203,7 @@ SingleCopyPolicy single_copy_setting(bool crowded) {
 
 // Ranks that share a core and no memory do not see whether they are in each other's way.
 int spin_setting(bool crowded, bool network) {
-  if (setting_text("TUTTI_SPIN") == "auto") return !crowded ? 4000 : network ? 20 : 1000;
+  if (setting_text("TUTTI_SPIN") == "auto") return !crowded ? 4000 : network ? 4 : 1000;
   return static_cast<int>(std::min<std::size_t>(setting_size("TUTTI_SPIN"), 1U << 30));
 }
 

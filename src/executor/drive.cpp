@@ -79,13 +79,9 @@ void poll(std::span<Work* const> works, bool& all_done) {
   }
 }
 
-// Who waits for the network as well does not step aside: what comes from there wakes a sleeper, and ranks of
-// other hosts that share this core, as containers may, keep it for a whole time slice once it is theirs.
-//
 // Where ranks share this core, the one that is waited for is likely to be next in line: stepping aside costs
 // less than sleeping and being woken. True when something has moved.
 bool step_aside(std::span<Work* const> works, bool& all_done) {
-  if (std::ranges::any_of(works, [](Work* work) { return work->poll_file() >= 0; })) return false;
   auto start = Clock::now();
   do {
     sched_yield();
