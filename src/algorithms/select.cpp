@@ -145,7 +145,7 @@ double predicted_seconds(Algorithm algorithm, Collective collective, int ranks, 
   };
   Work work = work_of(algorithm, collective, ranks, p.shared_pointers);
   double busiest = seconds(work);
-  double turns = std::max(1.0, static_cast<double>(ranks) / p.cores);
+  double turns = std::max(1.0, p.ranks_per_core);
   if (turns == 1) return work.hops * p.hop_seconds + busiest;
   double average = busiest;
   if (auto leaf = algorithm == Algorithm::direct ? direct_leaf_work(collective) : std::nullopt)

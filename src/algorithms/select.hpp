@@ -18,7 +18,7 @@ struct CostParameters {
   double message_seconds = 0.25e-6;        ///< what a rank spends on a message, whatever its size
   double crossed_bytes_per_second = 14e9;  ///< read by one core after another one wrote them
   double local_bytes_per_second = 40e9;    ///< read or written by the core that had them last
-  int cores = 1;                           ///< ranks beyond it take turns
+  double ranks_per_core = 1;               ///< on a host; if more than one, they take turns
   bool shared_pointers = false;            ///< all ranks are threads of one process
 };
 

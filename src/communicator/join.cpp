@@ -5,6 +5,8 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
+#include <map>
 
 #include "base/log.hpp"
 #include "base/settings.hpp"
@@ -25,7 +27,7 @@ const std::uint64_t kProbe = 0x74757474692D7673;
 // said.
 struct RankInfo {
   int pid = 0;
-  int cores = 1;
+  Cores cores;
   int megabits = 0;         // per second, of the interfaces together; 0 if unknown
   std::uint64_t probe = 0;  // address of kProbe in the rank's process
   std::string machine, host, socket, algorithms, slice, single_copy, version, who;
@@ -34,7 +36,7 @@ struct RankInfo {
   static RankInfo own(int rank) {
     RankInfo info;
     info.pid = getpid();
-    info.cores = usable_cores();
+    info.cores = Cores::of_this_process();
     for (const Interface& interface : Service::instance().interfaces()) info.megabits += interface.megabits;
     info.probe = reinterpret_cast<std::uintptr_t>(&kProbe);
     info.machine = machine_key();
@@ -51,7 +53,7 @@ struct RankInfo {
   }
   std::string pack() const {
     WireWriter writer;
-    writer.put(pid).put(cores).put(megabits).put(probe);
+    writer.put(pid).put(cores.pack()).put(megabits).put(probe);
     for (auto text : kTexts) writer.put(this->*text);
     write_addresses(writer, addresses);
     return writer.bytes();
@@ -60,7 +62,7 @@ struct RankInfo {
     WireReader reader(bytes);
     RankInfo info;
     info.pid = reader.get<int>();
-    info.cores = reader.get<int>();
+    info.cores = Cores::unpack(reader.get_text());
     info.megabits = reader.get<int>();
     info.probe = reader.get<std::uint64_t>();
     for (auto text : kTexts) info.*text = reader.get_text();
@@ -142,16 +144,32 @@ NetworkParameters network_parameters(const std::vector<RankInfo>& infos) {
   return parameters;
 }
 
-// Ranks that share the cores of this rank's machine, whether or not they share memory.
-bool more_ranks_than_cores(const std::vector<RankInfo>& infos, const RankInfo& own) {
+// Ranks, and the cores that they have together.
+struct Crowd {
   int ranks = 0;
-  int cores = own.cores;
-  for (const RankInfo& info : infos) {
-    if (info.machine != own.machine) continue;
-    ++ranks;
-    cores = std::min(cores, info.cores);
+  Cores cores;
+  void add(const RankInfo& info) {
+    if (ranks++ == 0) cores = info.cores;
+    cores.add(info.cores);
   }
-  return ranks > cores;
+  double ranks_per_core() const { return static_cast<double>(ranks) / cores.count(); }
+};
+
+// On this rank's machine, whether or not they share memory.
+bool more_ranks_than_cores(const std::vector<RankInfo>& infos, const RankInfo& own) {
+  Crowd machine;
+  for (const RankInfo& info : infos)
+    if (info.machine == own.machine) machine.add(info);
+  return machine.ranks_per_core() > 1;
+}
+
+// On the most crowded host: the same on all ranks, as their choices must be.
+double ranks_per_core(const std::vector<RankInfo>& infos, const HostMap& hosts) {
+  std::map<int, Crowd> crowds;
+  for (std::size_t r = 0; r < infos.size(); ++r) crowds[hosts[r]].add(infos[r]);
+  double most = 0;
+  for (const auto& [host, crowd] : crowds) most = std::max(most, crowd.ranks_per_core());
+  return most;
 }
 
 // The ranks of one host and what they share.
@@ -327,7 +345,7 @@ void Communicator::join() {
     tcp = std::make_unique<TcpLanes>(control_, std::move(options));
   }
   lanes_ = std::make_unique<Lanes>(std::move(memory), std::move(tcp));
-  costs_.cores = usable_cores();
+  costs_.ranks_per_core = ranks_per_core(infos, hosts);
   costs_.shared_pointers = host.one_process && members.size() == infos.size();
   crowded_ = host.layout.crowded;
   spins_ = spin_setting(crowded_, lanes_->tcp() != nullptr);

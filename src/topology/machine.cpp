@@ -9,7 +9,9 @@
 #include <algorithm>
 #include <cmath>
 #include <fstream>
+#include <sstream>
 
+#include "base/error.hpp"
 #include "base/settings.hpp"
 
 namespace tutti {
@@ -43,16 +45,40 @@ std::size_t read_last_level_cache_bytes() {
 
 }  // namespace
 
-int usable_cores() {
+Cores Cores::of_this_process() {
+  Cores cores;
   cpu_set_t allowed;
   CPU_ZERO(&allowed);
-  int cores = sched_getaffinity(0, sizeof allowed, &allowed) == 0 ? CPU_COUNT(&allowed) : 1;
+  if (sched_getaffinity(0, sizeof allowed, &allowed) == 0)
+    for (std::size_t i = 0; i < cores.mask_.size(); ++i) cores.mask_[i] = CPU_ISSET(i, &allowed);
   std::ifstream quota_file("/sys/fs/cgroup/cpu.max");  // "max 100000" or "quota period", in microseconds
   double quota = 0;
   double period = 0;
   if (quota_file >> quota >> period && quota > 0 && period > 0)
-    cores = std::min(cores, static_cast<int>(std::ceil(quota / period)));
-  return std::max(cores, 1);
+    cores.quota_ = std::max(1, static_cast<int>(std::ceil(quota / period)));
+  return cores;
+}
+
+void Cores::add(const Cores& other) {
+  mask_ |= other.mask_;
+  quota_ = quota_ == 0 || other.quota_ == 0 ? 0 : std::max(quota_, other.quota_);
+}
+
+int Cores::count() const {
+  int cores = std::max(1, static_cast<int>(mask_.count()));
+  return quota_ == 0 ? cores : std::min(cores, quota_);
+}
+
+std::string Cores::pack() const {
+  std::string mask = mask_.to_string();
+  return fmt::format("{} {}", quota_, mask.substr(std::min(mask.find('1'), mask.size() - 1)));
+}
+
+Cores Cores::unpack(const std::string& bytes) {
+  std::istringstream text(bytes);
+  Cores cores;
+  if (!(text >> cores.quota_ >> cores.mask_)) fail(ncclSystemError, "a peer sent cores that are none");
+  return cores;
 }
 
 std::size_t last_level_cache_bytes() {

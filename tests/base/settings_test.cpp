@@ -8,6 +8,7 @@
 #include "communicator/signature.hpp"
 #include "support/catch.hpp"
 #include "support/ranks.hpp"
+#include "topology/machine.hpp"
 
 using namespace tutti;
 using support::Environment;
@@ -58,7 +59,7 @@ TEST_CASE("NCCL_ALGO takes lists, exclusions and clauses per collective") {
 }
 
 TEST_CASE("selection takes the cheapest, and falls back where nothing that is allowed exists") {
-  CostParameters costs{.cores = 16};
+  CostParameters costs;
   AlgorithmFilter all;
   CHECK(select(Collective::all_reduce, 4, 8, all, costs) == Algorithm::flat);
   CHECK(select(Collective::all_reduce, 8, 64 << 20, all, costs) == Algorithm::direct);
@@ -82,6 +83,21 @@ TEST_CASE("a unique id survives packing, and anything else is refused") {
   CHECK(to_string(agreed.places()) == "127.0.0.1:65534, 127.0.0.1:65535");  // no further than there are ports
   CHECK(Address::parse("[::1]:80").to_string() == "[::1]:80");
   CHECK(!error_of([] { Address::parse("nonsense"); }).empty());
+}
+
+TEST_CASE("cores of ranks that are bound to one each count together") {
+  Cores own = Cores::of_this_process();
+  CHECK(Cores::unpack(own.pack()).count() == own.count());
+  Cores first = Cores::unpack("0 1"), second = Cores::unpack("0 100");
+  first.add(second);
+  CHECK(first.count() == 2);
+  first.add(second);
+  CHECK(Cores::unpack(first.pack()).count() == 2);
+  Cores limited = Cores::unpack("1 1111");
+  CHECK(limited.count() == 1);
+  limited.add(Cores::unpack("3 11110000"));
+  CHECK(limited.count() == 3);
+  CHECK(says(error_of([] { Cores::unpack("?"); }), {"cores"}));
 }
 
 TEST_CASE("an interface that does not exist is refused with those that do") {

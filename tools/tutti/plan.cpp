@@ -34,14 +34,15 @@ int plan(const PlanOptions& options) {
   if (options.rank >= options.ranks)
     fail(ncclInvalidArgument, "--rank {} of {} ranks", options.rank, options.ranks);
   CostParameters costs;
-  costs.cores = usable_cores();
+  const int cores = Cores::of_this_process().count();
+  costs.ranks_per_core = static_cast<double>(options.ranks) / cores;
   costs.shared_pointers = options.threads;
   std::size_t bytes = options.count * sizeof(float);
   Algorithm chosen =
       select(*collective, options.ranks, bytes, AlgorithmFilter::parse(options.algorithm), costs);
   fmt::print("{} of {} floats per rank, {} ranks ({}) on {} cores\n\n  {:<20} {:>14}\n", name_of(*collective),
-             options.count, options.ranks, options.threads ? "threads" : "processes", costs.cores,
-             "algorithm", "predicted (us)");
+             options.count, options.ranks, options.threads ? "threads" : "processes", cores, "algorithm",
+             "predicted (us)");
   for (int a = 0; a < kAlgorithmCount; ++a) {
     auto algorithm = static_cast<Algorithm>(a);
     if (!supports(algorithm, *collective, options.ranks)) continue;
