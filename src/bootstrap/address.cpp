@@ -6,6 +6,7 @@
 #include <netinet/in.h>
 
 #include <array>
+#include <charconv>
 #include <memory>
 
 namespace tutti {
@@ -32,12 +33,16 @@ Address Address::parse(const std::string& text) {
   auto colon = text.rfind(':');
   if (colon == std::string::npos)
     fail(ncclInvalidArgument, "\"{}\" is not an address: expected host:port", text);
-  std::string host = text.substr(0, colon);
+  std::string host = text.substr(0, colon), port = text.substr(colon + 1);
+  unsigned number = 0;
+  auto [end, error_code] = std::from_chars(port.data(), port.data() + port.size(), number);
+  if (error_code != std::errc() || end != port.data() + port.size() || number < 1 || number > 65535)
+    fail(ncclInvalidArgument, "\"{}\" is not an address: the port must be a number from 1 to 65535", text);
   if (host.size() > 1 && host.front() == '[' && host.back() == ']') host = host.substr(1, host.size() - 2);
   addrinfo hints{};
   hints.ai_socktype = SOCK_STREAM;
   addrinfo* found = nullptr;
-  if (int error = getaddrinfo(host.c_str(), text.substr(colon + 1).c_str(), &hints, &found); error != 0)
+  if (int error = getaddrinfo(host.c_str(), port.c_str(), &hints, &found); error != 0)
     fail(ncclInvalidArgument, "the address \"{}\" could not be resolved: {}", text, gai_strerror(error));
   std::unique_ptr<addrinfo, void (*)(addrinfo*)> owner(found, freeaddrinfo);
   return {found->ai_addr, found->ai_addrlen};

@@ -83,6 +83,8 @@ TEST_CASE("a unique id survives packing, and anything else is refused") {
   CHECK(to_string(agreed.places()) == "127.0.0.1:65534, 127.0.0.1:65535");  // no further than there are ports
   CHECK(Address::parse("[::1]:80").to_string() == "[::1]:80");
   CHECK(!error_of([] { Address::parse("nonsense"); }).empty());
+  for (const char* port : {"0", "65536", "99999", "-1", "http", ""})
+    CHECK(says(error_of([&] { Address::parse(std::string("127.0.0.1:") + port); }), {"65535"}));
 }
 
 TEST_CASE("cores of ranks that are bound to one each count together") {
