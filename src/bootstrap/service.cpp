@@ -249,8 +249,10 @@ void Service::listen_at(std::vector<Address> addresses, int ports) {
   run([&] {
     for (int tried = 0; !try_listen_at(addresses); ++tried) {
       if (tried == ports - 1)
-        fail(ncclSystemError, "listening at {}: the address is in use, and so are the {} ports before it",
-             to_string(addresses), tried);
+        fail(ncclSystemError,
+             "listening at {}: the port is taken{}; agree on another one (MASTER_PORT, TUTTI_JOIN_PORT, "
+             "NCCL_COMM_ID)",
+             to_string(addresses), tried == 0 ? "" : fmt::format(", and so are the {} before it", tried));
       for (Address& address : addresses) address.set_port(static_cast<std::uint16_t>(address.port() + 1));
     }
   });

@@ -90,8 +90,8 @@ class Service {
   std::map<int, std::shared_ptr<Handler>> handlers_;
   std::multimap<std::chrono::steady_clock::time_point, std::function<void()>> timers_;
   std::vector<std::shared_ptr<Connection>> connections_;
-  std::deque<std::weak_ptr<Connection>>
-      strangers_;  // accepted, the oldest first; some have made themselves known
+  // Accepted, the oldest first; some have made themselves known since.
+  std::deque<std::weak_ptr<Connection>> strangers_;
   std::vector<std::shared_ptr<void>> held_;
   std::map<int, ProcessWatch> processes_;
 

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "launch/launcher.hpp"
 
-#include <algorithm>
-
 #include "base/error.hpp"
 #include "base/settings.hpp"
 #include "launch/variables.hpp"
