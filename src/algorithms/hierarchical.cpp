@@ -28,14 +28,16 @@ class Hosts {
   int count() const { return static_cast<int>(members_.size()); }
   int own() const { return host_of_[static_cast<std::size_t>(shape_.rank)]; }
   int rails() const { return rails_; }
-  int size(int host) const { return static_cast<int>(at(host).size()); }
+  /// The ranks of a host, ascending.
+  const std::vector<int>& members(int host) const { return members_[static_cast<std::size_t>(host)]; }
+  int size(int host) const { return static_cast<int>(members(host).size()); }
   /// The rank that stands on a rail on a host.
-  int on_rail(int host, int rail) const { return at(host)[static_cast<std::size_t>(rail % size(host))]; }
+  int on_rail(int host, int rail) const { return members(host)[static_cast<std::size_t>(rail % size(host))]; }
   /// This rank's number on its host: the first of its rails.
   int number() const { return number_; }
   /// The other ranks of this host.
   std::vector<int> neighbours() const {
-    std::vector<int> ranks = at(own());
+    std::vector<int> ranks = members(own());
     std::erase(ranks, shape_.rank);
     return ranks;
   }
@@ -60,7 +62,6 @@ class Hosts {
   }
 
  private:
-  const std::vector<int>& at(int host) const { return members_[static_cast<std::size_t>(host)]; }
   const Shape& shape_;
   const HostMap& host_of_;
   std::vector<std::vector<int>> members_;
@@ -234,6 +235,94 @@ Schedule reduce(const Shape& s) {
   return {.tracks = {{step}}};
 }
 
+// Gather and scatter: the blocks of another host than the root's are one message, a *parcel*, between the
+// root and one rank of that host, as long as a message can be that long; otherwise they go without stopping.
+struct Parcel {
+  Parcel(const Shape& s, const Hosts& hosts, int host)
+      : ranks(hosts.members(host)), count(ranks.size() * s.count) {
+    bool root_is_here = (*s.hosts)[static_cast<std::size_t>(s.root)] == host;
+    is_used = !root_is_here && ranks.size() > 1 && count <= s.slice;
+    in_order = ranks.back() - ranks.front() + 1 == hosts.size(host);
+  }
+  const std::vector<int>& ranks;
+  std::size_t count;
+  bool is_used;
+  bool in_order;  // the blocks lie side by side in the root's buffer, and need not be brought together
+  int leader() const { return ranks.front(); }
+};
+
+Schedule scatter_from_root(const Shape& s, const Hosts& hosts) {
+  Schedule schedule{.tracks = {{}}};
+  Track& track = schedule.tracks[0];
+  for (int host : hosts.others_and_own()) {
+    Parcel parcel(s, hosts, host);
+    if (parcel.is_used && !parcel.in_order) {
+      std::size_t packed = schedule.scratch;
+      for (int r : parcel.ranks) {
+        track.push_back(copy(input(block(s, r)), scratch(schedule.scratch), s.count));
+        schedule.scratch += s.count;
+      }
+      track.push_back(send(scratch(packed), parcel.leader(), parcel.count));
+    } else if (parcel.is_used) {
+      track.push_back(send(input(block(s, parcel.leader())), parcel.leader(), parcel.count));
+    } else {
+      for (int r : parcel.ranks)
+        if (r != s.root) track.push_back(send(input(block(s, r)), r, s.count));
+    }
+  }
+  track.push_back(copy(input(block(s, s.rank)), output(0), s.count));
+  return schedule;
+}
+
+Schedule scatter(const Shape& s) {
+  Hosts hosts(s);
+  if (s.rank == s.root) return scatter_from_root(s, hosts);
+  Parcel parcel(s, hosts, hosts.own());
+  if (!parcel.is_used) return {.tracks = {{receive(s.root, output(0), s.count)}}};
+  if (s.rank != parcel.leader()) return {.tracks = {{receive(parcel.leader(), output(0), s.count)}}};
+  Track track{receive(s.root, scratch(0), parcel.count)};
+  for (std::size_t i = 1; i < parcel.ranks.size(); ++i)
+    track.push_back(send(scratch(i * s.count), parcel.ranks[i], s.count));
+  track.push_back(copy(scratch(0), output(0), s.count));
+  return {.tracks = {track}, .scratch = parcel.count};
+}
+
+Schedule gather_at_root(const Shape& s, const Hosts& hosts) {
+  Schedule schedule{.tracks = {{copy(input(0), output(block(s, s.rank)), s.count)}}};
+  Track& track = schedule.tracks[0];
+  std::vector<int> nearest_first = hosts.others_and_own();
+  std::ranges::reverse(nearest_first);
+  for (int host : nearest_first) {
+    Parcel parcel(s, hosts, host);
+    if (parcel.is_used && !parcel.in_order) {
+      track.push_back(receive(parcel.leader(), scratch(schedule.scratch), parcel.count));
+      for (int r : parcel.ranks) {
+        track.push_back(copy(scratch(schedule.scratch), output(block(s, r)), s.count));
+        schedule.scratch += s.count;
+      }
+    } else if (parcel.is_used) {
+      track.push_back(receive(parcel.leader(), output(block(s, parcel.leader())), parcel.count));
+    } else {
+      for (int r : parcel.ranks)
+        if (r != s.root) track.push_back(receive(r, output(block(s, r)), s.count));
+    }
+  }
+  return schedule;
+}
+
+Schedule gather(const Shape& s) {
+  Hosts hosts(s);
+  if (s.rank == s.root) return gather_at_root(s, hosts);
+  Parcel parcel(s, hosts, hosts.own());
+  if (!parcel.is_used) return {.tracks = {{send(input(0), s.root, s.count)}}};
+  if (s.rank != parcel.leader()) return {.tracks = {{send(input(0), parcel.leader(), s.count)}}};
+  Track track{copy(input(0), scratch(0), s.count)};
+  for (std::size_t i = 1; i < parcel.ranks.size(); ++i)
+    track.push_back(receive(parcel.ranks[i], scratch(i * s.count), s.count));
+  track.push_back(send(scratch(0), s.root, parcel.count));
+  return {.tracks = {track}, .scratch = parcel.count};
+}
+
 }  // namespace
 
 Schedule hierarchical(const Shape& s) {
@@ -251,8 +340,14 @@ Schedule hierarchical(const Shape& s) {
     case Collective::broadcast:
       schedule = broadcast(s);
       break;
-    default:
+    case Collective::reduce:
       schedule = reduce(s);
+      break;
+    case Collective::gather:
+      schedule = gather(s);
+      break;
+    default:
+      schedule = scatter(s);
   }
   schedule.stable_sends = true;
   return schedule;

@@ -2,6 +2,7 @@
 #include "algorithms/network.hpp"
 
 #include <algorithm>
+#include <bit>
 #include <deque>
 
 namespace tutti {
@@ -93,11 +94,13 @@ class Counter {
 
 }  // namespace
 
-NetworkWork count_network_work(Algorithm algorithm, Collective collective, const HostMap& hosts) {
+NetworkWork count_network_work(Algorithm algorithm, Collective collective, const HostMap& hosts,
+                               std::size_t blocks_per_message) {
   // So many that every part of a rank's buffer has some, of nearly equal numbers.
   constexpr std::size_t kElementsPerRank = 1024;
   Shape shape{.collective = collective, .ranks = static_cast<int>(hosts.size())};
-  shape.count = shape.slice = kElementsPerRank * hosts.size();
+  shape.count = kElementsPerRank * hosts.size();
+  shape.slice = shape.count * blocks_per_message;
   shape.hosts = &hosts;
   std::vector<Schedule> schedules;
   for (int r = 0; r < shape.ranks; ++r) {
@@ -107,12 +110,17 @@ NetworkWork count_network_work(Algorithm algorithm, Collective collective, const
   return Counter(std::move(schedules), hosts).count(static_cast<double>(shape.count));
 }
 
+std::size_t NetworkModel::blocks_per_message(std::size_t bytes) const {
+  std::size_t fit = slice_ / std::max<std::size_t>(bytes, 1);
+  return fit >= hosts_.size() ? hosts_.size() : std::max<std::size_t>(std::bit_floor(fit), 1);
+}
+
 double NetworkModel::seconds(Algorithm algorithm, Collective collective, std::size_t bytes) {
-  auto found = counted_.find({algorithm, collective});
+  std::size_t blocks = blocks_per_message(bytes);
+  std::tuple key{algorithm, collective, blocks};
+  auto found = counted_.find(key);
   if (found == counted_.end())
-    found =
-        counted_.emplace(std::pair(algorithm, collective), count_network_work(algorithm, collective, hosts_))
-            .first;
+    found = counted_.emplace(key, count_network_work(algorithm, collective, hosts_, blocks)).first;
   const NetworkWork& work = found->second;
   auto size = static_cast<double>(bytes);
   return work.hops * parameters_.hop_seconds + work.messages * parameters_.message_seconds +

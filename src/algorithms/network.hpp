@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
 #include <map>
-#include <utility>
+#include <tuple>
 
 #include "algorithms/schedule.hpp"
 
@@ -24,21 +24,28 @@ struct NetworkWork {
   double host_bytes = 0;  ///< through the busiest host's interfaces, in the busier direction
 };
 
-/// Counted from the schedules of all ranks (root 0), so that it is what they do.
-NetworkWork count_network_work(Algorithm algorithm, Collective collective, const HostMap& hosts);
+/// Counted from the schedules of all ranks (root 0), so that it is what they do. `blocks_per_message`: how
+/// many ranks' bytes of the call a message can hold; some algorithms put several in one.
+NetworkWork count_network_work(Algorithm algorithm, Collective collective, const HostMap& hosts,
+                               std::size_t blocks_per_message);
 
-/// The part of an algorithm's time that its messages between hosts take. Counts each algorithm once.
+/// The part of an algorithm's time that its messages between hosts take. Counts an algorithm once for every
+/// number of blocks that fit in a message, in powers of two.
 class NetworkModel {
  public:
-  NetworkModel(HostMap hosts, const NetworkParameters& parameters)
-      : hosts_(std::move(hosts)), parameters_(parameters) {}
+  /// `slice`: most bytes of a message.
+  NetworkModel(HostMap hosts, const NetworkParameters& parameters, std::size_t slice)
+      : hosts_(std::move(hosts)), parameters_(parameters), slice_(slice) {}
   const HostMap& hosts() const { return hosts_; }
   double seconds(Algorithm algorithm, Collective collective, std::size_t bytes);
 
  private:
+  std::size_t blocks_per_message(std::size_t bytes) const;
+
   HostMap hosts_;
   NetworkParameters parameters_;
-  std::map<std::pair<Algorithm, Collective>, NetworkWork> counted_;
+  std::size_t slice_;
+  std::map<std::tuple<Algorithm, Collective, std::size_t>, NetworkWork> counted_;
 };
 
 }  // namespace tutti

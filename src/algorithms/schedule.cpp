@@ -165,8 +165,7 @@ bool supports(Algorithm algorithm, Collective collective, int ranks, const HostM
     case Algorithm::pairwise:
       return is_one_of(C::all_to_all);
     case Algorithm::hierarchical:
-      return is_one_of(C::all_reduce, C::broadcast, C::reduce, C::all_gather, C::reduce_scatter) &&
-             has_levels(hosts);
+      return collective != C::all_to_all && has_levels(hosts);
     case Algorithm::hierarchical_flat:
       return is_one_of(C::all_reduce) && has_levels(hosts) && has_even_rails(*hosts);
   }

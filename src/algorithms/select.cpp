@@ -91,7 +91,10 @@ Work tree_work(Collective collective, double n) {
 }
 
 // A rank that is not the root, where the two differ: they work side by side if there are cores for it.
-std::optional<Work> direct_leaf_work(Collective collective) {
+std::optional<Work> leaf_work(Algorithm algorithm, Collective collective) {
+  bool parcels = collective == Collective::gather || collective == Collective::scatter;
+  if (algorithm != Algorithm::direct && !(algorithm == Algorithm::hierarchical && parcels))
+    return std::nullopt;
   if (collective == Collective::reduce || collective == Collective::gather) return Work{0, 1, 0, 2};
   if (collective == Collective::scatter) return Work{0, 1, 1, 1};
   return std::nullopt;
@@ -125,6 +128,8 @@ Work work_of(Algorithm algorithm, Collective collective, double n, bool shared_p
     // What they do within a host, at the most; the rest is the network model's.
     case Algorithm::hierarchical:
       if (collective == Collective::all_reduce) return {3, 4 * others, 2 * others / n, 4};
+      if (collective == Collective::gather || collective == Collective::scatter)
+        return {2, others, 1, 2 * others + 2};
       return {2, 2 * others, is_reducing(collective) || collective == Collective::broadcast ? 1 : others,
               2 * others};
     case Algorithm::hierarchical_flat:
@@ -148,7 +153,7 @@ double predicted_seconds(Algorithm algorithm, Collective collective, int ranks, 
   double turns = std::max(1.0, p.ranks_per_core);
   if (turns == 1) return work.hops * p.hop_seconds + busiest;
   double average = busiest;
-  if (auto leaf = algorithm == Algorithm::direct ? direct_leaf_work(collective) : std::nullopt)
+  if (auto leaf = leaf_work(algorithm, collective))
     average = (busiest + (ranks - 1) * seconds(*leaf)) / ranks;
   return work.hops * turns * p.switch_seconds + std::max(busiest, turns * average);
 }

@@ -339,7 +339,7 @@ void Communicator::join() {
                               .silence = setting_seconds("TUTTI_PEER_TIMEOUT"),
                               .congestion_control = setting_text("TUTTI_TCP_CONGESTION"),
                               .ring = [segment, bell = memory->doorbell(rank())] { bell.wake(); }};
-    network_ = std::make_unique<NetworkModel>(hosts, network_parameters(infos));
+    network_ = std::make_unique<NetworkModel>(hosts, network_parameters(infos), host.layout.slice);
     for (std::size_t r = 0; r < infos.size(); ++r)
       options.peers.push_back({health_->name(static_cast<int>(r)), infos[r].addresses});
     tcp = std::make_unique<TcpLanes>(control_, std::move(options));

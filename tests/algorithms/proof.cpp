@@ -73,6 +73,9 @@ void prove_all(Algorithm algorithm, int ranks, const HostMap* hosts) {
         if (root != 0 && ranks > 16) continue;  // what follows does not depend on the root's number
         prove(algorithm, {collective, ranks, 0, root, count, in_place, count * n, hosts});
         prove(algorithm, {collective, ranks, 0, root, 1, in_place, 1, hosts});
+        // Messages that can hold the blocks of small hosts and not those of large ones.
+        if (hosts != nullptr)
+          prove(algorithm, {collective, ranks, 0, root, count, in_place, count * 2, hosts});
       }
   }
 }
