@@ -18,8 +18,6 @@ namespace tutti {
 
 namespace {
 
-constexpr std::size_t kLeastNetworkSlice = 256 << 10;
-
 // Read by other processes to learn whether they can.
 const std::uint64_t kProbe = 0x74757474692D7673;
 
@@ -196,8 +194,7 @@ Host host_of(int rank, const std::vector<RankInfo>& infos, const HostMap& hosts,
   auto own_process = [](const MemoryLanes::Member& member) { return member.process == getpid(); };
   host.one_process = std::ranges::all_of(host.members, own_process);
   bool one_host = host.members.size() == infos.size();
-  if (!one_host && slice == 0)
-    slice = std::max(segment_layout(most, kLaneCount, false, 0).slice, kLeastNetworkSlice);
+  if (!one_host && slice == 0) slice = slice_between_hosts(most, kLaneCount);
   host.layout = segment_layout(static_cast<int>(host.members.size()), kLaneCount, host.one_process, slice);
   return host;
 }

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "transport/host_segment.hpp"
 
+#include <algorithm>
+
 #include "base/error.hpp"
 
 namespace tutti {
@@ -45,6 +47,11 @@ SegmentLayout segment_layout(int ranks, int lanes, bool one_process, std::size_t
   else
     layout.slice = ranks <= 4 ? 64 << 10 : ranks <= 8 ? 32 << 10 : ranks <= 32 ? 16 << 10 : 4 << 10;
   return layout;
+}
+
+std::size_t slice_between_hosts(int most_ranks, int lanes) {
+  constexpr std::size_t kLeast = 256 << 10;
+  return std::max(segment_layout(most_ranks, lanes, false, 0).slice, kLeast);
 }
 
 HostSegment::HostSegment(SharedMemory memory, const SegmentLayout& layout)

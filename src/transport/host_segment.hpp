@@ -31,6 +31,10 @@ struct SegmentLayout {
 /// 0: chosen.
 SegmentLayout segment_layout(int ranks, int lanes, bool one_process, std::size_t slice);
 
+/// The slice of a job on several hosts, of which the largest has so many ranks: the same on all, and long
+/// enough that a message is worth its system calls.
+std::size_t slice_between_hosts(int most_ranks, int lanes);
+
 enum class MessageKind : std::uint32_t {
   none,  // not there yet
   inlined,
