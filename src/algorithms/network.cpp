@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <bit>
 #include <deque>
+#include <limits>
 
 namespace tutti {
 namespace {
@@ -30,10 +31,15 @@ class Counter {
       for (Progress& track : tracks_)
         while (track.step < track.steps->size() && advance(track)) moved = true;
     }
-    NetworkWork work{.hops = static_cast<double>(hops_)};
+    NetworkWork work;
+    work.hops = hops_;
+    auto ranks = static_cast<double>(ranks_.size());
     for (const Load& rank : ranks_) {
-      work.messages = std::max(work.messages, rank.messages);
-      work.rank_bytes = std::max(work.rank_bytes, (rank.in + rank.out) / elements_per_call);
+      double bytes = (rank.in + rank.out) / elements_per_call;
+      work.busiest.messages = std::max(work.busiest.messages, rank.messages);
+      work.busiest.bytes = std::max(work.busiest.bytes, bytes);
+      work.average.messages += rank.messages / ranks;
+      work.average.bytes += bytes / ranks;
     }
     for (const Load& host : hosts_loads_)
       work.host_bytes = std::max(work.host_bytes, std::max(host.in, host.out) / elements_per_call);
@@ -110,6 +116,12 @@ NetworkWork count_network_work(Algorithm algorithm, Collective collective, const
   return Counter(std::move(schedules), hosts).count(static_cast<double>(shape.count));
 }
 
+NetworkParameters NetworkParameters::virtual_links() {
+  return {.hop_seconds = 0.5e-6,
+          .rank_bytes_per_second = 7.5e9,
+          .host_bytes_per_second = std::numeric_limits<double>::infinity()};
+}
+
 std::size_t NetworkModel::blocks_per_message(std::size_t bytes) const {
   std::size_t fit = slice_ / std::max<std::size_t>(bytes, 1);
   return fit >= hosts_.size() ? hosts_.size() : std::max<std::size_t>(std::bit_floor(fit), 1);
@@ -123,9 +135,12 @@ double NetworkModel::seconds(Algorithm algorithm, Collective collective, std::si
     found = counted_.emplace(key, count_network_work(algorithm, collective, hosts_, blocks)).first;
   const NetworkWork& work = found->second;
   auto size = static_cast<double>(bytes);
-  return work.hops * parameters_.hop_seconds + work.messages * parameters_.message_seconds +
-         std::max(size * work.rank_bytes / parameters_.rank_bytes_per_second,
-                  size * work.host_bytes / parameters_.host_bytes_per_second);
+  double turns = std::max(1.0, parameters_.ranks_per_core);
+  auto of_cores = [&](double busiest, double average) { return std::max(busiest, turns * average); };
+  double messages = of_cores(work.busiest.messages, work.average.messages);
+  double calls = of_cores(work.busiest.bytes, work.average.bytes) * size / parameters_.rank_bytes_per_second;
+  double wire = work.host_bytes * size / parameters_.host_bytes_per_second;
+  return work.hops * parameters_.hop_seconds + messages * parameters_.message_seconds + std::max(calls, wire);
 }
 
 }  // namespace tutti

@@ -7,21 +7,27 @@
 
 namespace tutti {
 
-/// What the network between hosts costs. Values for TCP on one host's virtual links (docs/performance.md);
-/// the rate of the wire is what the interfaces say.
+/// What the network between hosts costs. The defaults are for TCP from machine to machine; the rate of the wire
+/// is what the interfaces say. docs/performance.md says what was measured.
 struct NetworkParameters {
-  double hop_seconds = 12e-6;             ///< from a sender's call to the receiver's having the bytes
-  double message_seconds = 2.5e-6;        ///< what a rank spends on sending or receiving one
+  double hop_seconds = 12e-6;             ///< on the way, beside what sender and receiver spend
+  double message_seconds = 2.2e-6;        ///< what a rank spends on sending or receiving one
   double rank_bytes_per_second = 3.5e9;   ///< through one rank's system calls
   double host_bytes_per_second = 1.25e9;  ///< through a host's interfaces, each way
+  double ranks_per_core = 1;              ///< on a machine; if more than one, they take turns
+  /// Between hosts on one machine: no wire, and what is sent is received by the same call.
+  static NetworkParameters virtual_links();
 };
 
 /// What an algorithm asks of the network between hosts.
 struct NetworkWork {
-  double hops = 0;        ///< one after the other
-  double messages = 0;    ///< sent and received by the busiest rank
-  double rank_bytes = 0;  ///< the same in bytes; in multiples of the call's bytes per rank
-  double host_bytes = 0;  ///< through the busiest host's interfaces, in the busier direction
+  struct Rank {
+    double messages = 0;  ///< sent and received
+    double bytes = 0;     ///< the same; in multiples of the call's bytes per rank
+  };
+  double hops = 0;  ///< one after the other
+  Rank busiest, average;
+  double host_bytes = 0;  ///< through the busiest host's interfaces, in the busier direction; multiples, too
 };
 
 /// Counted from the schedules of all ranks (root 0), so that it is what they do. `blocks_per_message`: how

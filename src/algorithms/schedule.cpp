@@ -77,6 +77,12 @@ std::optional<Collective> collective_named(std::string_view name) {
   return find_folded<Collective>(kCollectiveNames, name);
 }
 
+int most_on_a_host(const HostMap& hosts) {
+  std::ptrdiff_t most = 0;
+  for (int host : hosts) most = std::max(most, std::ranges::count(hosts, host));
+  return static_cast<int>(most);
+}
+
 std::size_t input_count(const Shape& shape) {
   switch (shape.collective) {
     case Collective::all_reduce:

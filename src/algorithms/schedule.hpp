@@ -60,6 +60,7 @@ constexpr bool has_root(Collective c) {
 
 /// The host of each rank, numbered from 0 in the order of their first ranks.
 using HostMap = std::vector<int>;
+int most_on_a_host(const HostMap& hosts);
 
 /// Everything that a schedule depends on. `count` is the count of the C call: elements per rank.
 struct Shape {

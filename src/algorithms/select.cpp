@@ -100,7 +100,27 @@ std::optional<Work> leaf_work(Algorithm algorithm, Collective collective) {
   return std::nullopt;
 }
 
-Work work_of(Algorithm algorithm, Collective collective, double n, bool shared_pointers) {
+// What is done within a host; what goes between hosts is the network model's.
+Work hierarchical_work(Collective collective, double n, double per_host) {
+  double hosts = n / per_host;
+  double neighbours = per_host - 1;
+  double taken = hosts * neighbours;  // blocks that come from neighbours, or parts
+  switch (collective) {
+    case Collective::all_reduce:
+      return {3, 3 * taken + hosts, 2 * neighbours / per_host, 4};
+    case Collective::broadcast:
+      return {2, 1, 1, 2};
+    case Collective::reduce:
+      return {2, per_host, neighbours, 2};
+    case Collective::gather:
+    case Collective::scatter:
+      return {2, per_host, 1, 2 * n};
+    default:
+      return {2, 2 * taken, taken, 2 * n};
+  }
+}
+
+Work work_of(Algorithm algorithm, Collective collective, double n, const CostParameters& p) {
   double others = n - 1;
   double levels = std::ceil(std::log2(n));
   // Ranks beyond a power of two hand their part to another first, and get the result from it.
@@ -109,7 +129,7 @@ Work work_of(Algorithm algorithm, Collective collective, double n, bool shared_p
     case Algorithm::flat:
       return {1, n, others, 4};
     case Algorithm::direct:
-      return direct_work(collective, n, shared_pointers);
+      return direct_work(collective, n, p.shared_pointers);
     case Algorithm::pairwise:
       return {others, 2 * others, others, 3 * others + 2};
     case Algorithm::ring:
@@ -125,15 +145,10 @@ Work work_of(Algorithm algorithm, Collective collective, double n, bool shared_p
       double moved = collective == Collective::all_to_all ? levels * n / 2 : others;
       return {levels, 2 * levels, moved, 3 * moved + 2 * n};
     }
-    // What they do within a host, at the most; the rest is the network model's.
     case Algorithm::hierarchical:
-      if (collective == Collective::all_reduce) return {3, 4 * others, 2 * others / n, 4};
-      if (collective == Collective::gather || collective == Collective::scatter)
-        return {2, others, 1, 2 * others + 2};
-      return {2, 2 * others, is_reducing(collective) || collective == Collective::broadcast ? 1 : others,
-              2 * others};
+      return hierarchical_work(collective, n, p.ranks_per_host);
     case Algorithm::hierarchical_flat:
-      return {2, n, others / 2, 4};
+      return {2, p.ranks_per_host + n / p.ranks_per_host, p.ranks_per_host - 1.0, 4};
   }
   return {};
 }
@@ -148,7 +163,7 @@ double predicted_seconds(Algorithm algorithm, Collective collective, int ranks, 
     return work.messages * p.message_seconds + size * work.crossed / p.crossed_bytes_per_second +
            size * work.local / p.local_bytes_per_second;
   };
-  Work work = work_of(algorithm, collective, ranks, p.shared_pointers);
+  Work work = work_of(algorithm, collective, ranks, p);
   double busiest = seconds(work);
   double turns = std::max(1.0, p.ranks_per_core);
   if (turns == 1) return work.hops * p.hop_seconds + busiest;

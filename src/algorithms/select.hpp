@@ -19,6 +19,7 @@ struct CostParameters {
   double crossed_bytes_per_second = 14e9;  ///< read by one core after another one wrote them
   double local_bytes_per_second = 40e9;    ///< read or written by the core that had them last
   double ranks_per_core = 1;               ///< on a host; if more than one, they take turns
+  int ranks_per_host = 0;                  ///< on the largest host, if there are several
   bool shared_pointers = false;            ///< all ranks are threads of one process
 };
 

@@ -134,14 +134,6 @@ HostMap number_hosts(const std::vector<int>& leaders) {
   return hosts;
 }
 
-// The same on all ranks, as their choices must be: the slowest interfaces count.
-NetworkParameters network_parameters(const std::vector<RankInfo>& infos) {
-  NetworkParameters parameters;
-  int megabits = std::ranges::min(infos, {}, &RankInfo::megabits).megabits;
-  if (megabits > 0) parameters.host_bytes_per_second = megabits * 1e6 / 8;
-  return parameters;
-}
-
 // Ranks, and the cores that they have together.
 struct Crowd {
   int ranks = 0;
@@ -161,13 +153,26 @@ bool more_ranks_than_cores(const std::vector<RankInfo>& infos, const RankInfo& o
   return machine.ranks_per_core() > 1;
 }
 
-// On the most crowded host: the same on all ranks, as their choices must be.
-double ranks_per_core(const std::vector<RankInfo>& infos, const HostMap& hosts) {
-  std::map<int, Crowd> crowds;
-  for (std::size_t r = 0; r < infos.size(); ++r) crowds[hosts[r]].add(infos[r]);
+// On the most crowded host or machine: the same on all ranks, as their choices must be.
+template <class Place>
+double ranks_per_core(const std::vector<RankInfo>& infos, Place place_of) {
+  std::map<decltype(place_of(0)), Crowd> crowds;
+  for (std::size_t r = 0; r < infos.size(); ++r) crowds[place_of(r)].add(infos[r]);
   double most = 0;
-  for (const auto& [host, crowd] : crowds) most = std::max(most, crowd.ranks_per_core());
+  for (const auto& [place, crowd] : crowds) most = std::max(most, crowd.ranks_per_core());
   return most;
+}
+
+// The same on all ranks, too: the slowest interfaces count.
+NetworkParameters network_parameters(const std::vector<RankInfo>& infos) {
+  auto machine_of = [&](std::size_t r) { return infos[r].machine; };
+  auto is_like_first = [&](const RankInfo& info) { return info.machine == infos[0].machine; };
+  bool one_machine = std::ranges::all_of(infos, is_like_first);
+  NetworkParameters parameters = one_machine ? NetworkParameters::virtual_links() : NetworkParameters{};
+  parameters.ranks_per_core = ranks_per_core(infos, machine_of);
+  int megabits = std::ranges::min(infos, {}, &RankInfo::megabits).megabits;
+  if (!one_machine && megabits > 0) parameters.host_bytes_per_second = megabits * 1e6 / 8;
+  return parameters;
 }
 
 // The ranks of one host and what they share.
@@ -342,7 +347,8 @@ void Communicator::join() {
     tcp = std::make_unique<TcpLanes>(control_, std::move(options));
   }
   lanes_ = std::make_unique<Lanes>(std::move(memory), std::move(tcp));
-  costs_.ranks_per_core = ranks_per_core(infos, hosts);
+  costs_.ranks_per_core = ranks_per_core(infos, [&](std::size_t r) { return hosts[r]; });
+  costs_.ranks_per_host = most_on_a_host(hosts);
   costs_.shared_pointers = host.one_process && members.size() == infos.size();
   crowded_ = host.layout.crowded;
   spins_ = spin_setting(crowded_, lanes_->tcp() != nullptr);

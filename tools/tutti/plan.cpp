@@ -51,12 +51,14 @@ struct Job {
   explicit Job(const PlanOptions& options) : cores(Cores::of_this_process().count()) {
     int on_a_host = (options.ranks + options.hosts - 1) / options.hosts;
     costs.ranks_per_core = static_cast<double>(on_a_host) / cores;
+    costs.ranks_per_host = on_a_host;
     costs.shared_pointers = options.threads;
     slice = segment_layout(options.ranks, kLaneCount, options.threads, 0).slice;
     if (options.hosts == 1) return;
     slice = slice_between_hosts(on_a_host, kLaneCount);
     NetworkParameters parameters;
     parameters.host_bytes_per_second = options.gigabits * 1e9 / 8;
+    parameters.ranks_per_core = costs.ranks_per_core;
     network.emplace(fill_hosts(options.ranks, options.hosts), parameters, slice);
   }
   const HostMap* hosts() const { return network ? &network->hosts() : nullptr; }
