@@ -7,8 +7,8 @@
 
 namespace tutti {
 
-/// What the network between hosts costs. The defaults are for TCP from machine to machine; the rate of the wire
-/// is what the interfaces say. docs/performance.md says what was measured.
+/// What the network between hosts costs. The defaults are for TCP from machine to machine; the rate of the
+/// wire is what the interfaces say. docs/performance.md says what was measured.
 struct NetworkParameters {
   double hop_seconds = 12e-6;             ///< on the way, beside what sender and receiver spend
   double message_seconds = 2.2e-6;        ///< what a rank spends on sending or receiving one

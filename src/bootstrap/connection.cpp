@@ -10,6 +10,7 @@
 #include <cerrno>
 
 #include "base/log.hpp"
+#include "bootstrap/congestion.hpp"
 #include "tutti/tutti.h"
 
 namespace tutti {
@@ -78,6 +79,7 @@ bool Connection::try_next_address() {
     const Address& address = addresses_[next_address_++];
     peer_ = address.to_string();
     FileDescriptor socket(::socket(address.family(), SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
+    if (socket) choose_congestion_control(socket.get(), address);
     if (socket && (::connect(socket.get(), address.get(), address.size()) == 0 || errno == EINPROGRESS)) {
       socket_ = std::move(socket);
       watch(State::connecting);

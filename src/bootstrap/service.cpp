@@ -18,6 +18,7 @@
 
 #include "base/log.hpp"
 #include "base/thread.hpp"
+#include "bootstrap/congestion.hpp"
 #include "bootstrap/connection.hpp"
 #include "bootstrap/directory.hpp"
 
@@ -232,6 +233,7 @@ FileDescriptor Service::open_listener(const Address& address) {
   if (!listener) fail_errno("a socket to listen on");
   int on = 1;
   setsockopt(listener.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
+  choose_congestion_control(listener.get());
   if (bind(listener.get(), address.get(), address.size()) != 0 || listen(listener.get(), 1024) != 0) {
     if (errno == EADDRINUSE) return {};
     if (errno == EADDRNOTAVAIL)

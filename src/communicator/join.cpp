@@ -339,7 +339,6 @@ void Communicator::join() {
                               .slice = host.layout.slice,
                               .sockets_per_way = sockets_per_way,
                               .silence = setting_seconds("TUTTI_PEER_TIMEOUT"),
-                              .congestion_control = setting_text("TUTTI_TCP_CONGESTION"),
                               .ring = [segment, bell = memory->doorbell(rank())] { bell.wake(); }};
     network_ = std::make_unique<NetworkModel>(hosts, network_parameters(infos), host.layout.slice);
     for (std::size_t r = 0; r < infos.size(); ++r)

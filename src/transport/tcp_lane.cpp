@@ -10,6 +10,7 @@
 
 #include "base/error.hpp"
 #include "base/log.hpp"
+#include "bootstrap/congestion.hpp"
 
 namespace tutti {
 namespace {
@@ -36,38 +37,6 @@ void set_options(int socket, milliseconds silence) {
   set(IPPROTO_TCP, TCP_KEEPIDLE, std::max(1, seconds / 2));
   set(IPPROTO_TCP, TCP_KEEPINTVL, std::max(1, seconds / 4));
   set(IPPROTO_TCP, TCP_KEEPCNT, 2);
-}
-
-std::string congestion_control_of(int socket) {
-  std::array<char, 16> name{};
-  socklen_t size = name.size() - 1;
-  getsockopt(socket, IPPROTO_TCP, TCP_CONGESTION, name.data(), &size);
-  return name.data();
-}
-
-bool set_congestion_control(int socket, const std::string& name) {
-  return setsockopt(socket, IPPROTO_TCP, TCP_CONGESTION, name.data(), static_cast<socklen_t>(name.size())) ==
-         0;
-}
-
-// What collectives send are bursts with silence between them. Of these BBR makes a wrong model of the path,
-// and CUBIC leaves its slow start before the window holds a burst, whose rest then waits for
-// acknowledgements. Reno's window grows until something is lost, which within one network costs little:
-// measured in docs/network.md. On the way through routers the system's choice has its reasons.
-void choose_congestion_control(int socket, const std::string& wanted) {
-  if (wanted == "system") return;
-  if (wanted != "auto") {
-    if (set_congestion_control(socket, wanted)) return;
-    fail(ncclInvalidUsage,
-         "TUTTI_TCP_CONGESTION={}: the kernel refuses it ({}); `sysctl "
-         "net.ipv4.tcp_allowed_congestion_control` lists "
-         "what it takes",
-         wanted, errno_text(errno));
-  }
-  std::string of_system = congestion_control_of(socket);
-  bool misled = of_system == "cubic" || of_system.starts_with("bbr");
-  if (misled && is_direct(Address::of_peer(socket), Service::instance().interfaces()))
-    set_congestion_control(socket, "reno");  // which every kernel has
 }
 
 }  // namespace
@@ -184,6 +153,7 @@ TcpLanes::TcpLanes(const std::shared_ptr<Control>& control, Options options)
       epoll_(epoll_create1(EPOLL_CLOEXEC)),
       mailbox_(std::make_shared<Mailbox>()) {
   if (!epoll_) fail_errno("an epoll for data connections");
+  check_congestion_setting();
   mailbox_->ring = options_.ring;
   std::size_t ends = options_.peers.size() * static_cast<std::size_t>(options_.lanes);
   links_.resize(ends);
@@ -296,7 +266,7 @@ void TcpLanes::open_links() {
 void TcpLanes::take_link(int peer, int lane, std::vector<TcpLink::Opened> sockets) {
   for (const auto& [socket, received] : sockets) {
     set_options(socket.get(), options_.silence);
-    choose_congestion_control(socket.get(), options_.congestion_control);
+    review_congestion_control(socket.get());
     epoll_event event{};
     // Whatever news there is, once: what it is will be seen where somebody waits for it.
     event.events = EPOLLIN | EPOLLOUT | EPOLLRDHUP | EPOLLET;

@@ -31,7 +31,6 @@ class TcpLanes {
     std::size_t slice = 65536;             ///< most bytes of a message
     int sockets_per_way = 1;               ///< of a link, on each network that joins the two hosts
     std::chrono::milliseconds silence{0};  ///< until a peer that answers nothing is given up; 0: never
-    std::string congestion_control;        ///< "auto", "system" or the kernel's name of one
     std::function<void()> ring;            ///< wakes the rank; called on the service thread
   };
   /// Blocks until other ranks can connect.
