@@ -42,9 +42,7 @@ bool set_control(int socket, const std::string& name) {
 // measured in docs/network.md. On the way through routers the system's choice has its reasons.
 bool is_misled(const std::string& control) { return control == "cubic" || control.starts_with("bbr"); }
 
-bool is_within_network(const Address& peer) {
-  return is_direct(peer, Service::instance().interfaces());
-}
+bool is_within_network(const Address& peer) { return is_direct(peer, Service::instance().interfaces()); }
 
 // Refusals are left to check_congestion_setting().
 void choose(int socket, bool within_network) {

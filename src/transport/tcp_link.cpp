@@ -40,7 +40,9 @@ bool LinkSocket::write(std::optional<std::string>& error) {
     msghdr message{};
     message.msg_iov = parts.data();
     message.msg_iovlen = count;
-    ssize_t sent = sendmsg(file_.get(), &message, MSG_NOSIGNAL | MSG_DONTWAIT);
+    constexpr int kFlags = MSG_NOSIGNAL | MSG_DONTWAIT;
+    ssize_t sent = count == 1 ? ::send(file_.get(), parts[0].iov_base, parts[0].iov_len, kFlags)
+                              : sendmsg(file_.get(), &message, kFlags);
     if (sent < 0 && errno == EINTR) continue;
     if (sent < 0 && (errno == EAGAIN || errno == ENOBUFS)) break;
     if (sent < 0) {
@@ -103,6 +105,7 @@ void TcpLink::send(const void* data, std::size_t bytes, bool stays, const CallHe
   const auto* from = static_cast<const std::byte*>(data);
   Outgoing& message = outgoing_[(first_queued_ + queued_++) % kMostQueued];
   message.header = {bytes, header};
+  if (bytes <= kMostJoined) return send_joined(message, from);
   sockets_[0].queue(reinterpret_cast<const std::byte*>(&message.header), sizeof message.header,
                     message.pieces_left);
   for (std::size_t i = 0; i < stripes_of(bytes); ++i) {
@@ -113,6 +116,16 @@ void TcpLink::send(const void* data, std::size_t bytes, bool stays, const CallHe
   if (message.pieces_left == 0 || stays) return;
   message.copy.assign(from, from + bytes);
   for (LinkSocket& socket : sockets_) socket.move_queued(from, bytes, message.copy.data());
+}
+
+// A short message is copied behind its header: one piece for the kernel, and nothing to keep in mind.
+void TcpLink::send_joined(Outgoing& message, const std::byte* from) {
+  std::size_t bytes = message.header.bytes;
+  message.copy.resize(sizeof message.header + kMostJoined);
+  std::memcpy(message.copy.data(), &message.header, sizeof message.header);
+  std::memcpy(message.copy.data() + sizeof message.header, from, bytes);
+  sockets_[0].queue(message.copy.data(), sizeof message.header + bytes, message.pieces_left);
+  write();
 }
 
 bool TcpLink::write() {
@@ -236,7 +249,9 @@ std::ptrdiff_t TcpLink::read(int file, iovec* parts, int count) {
   message.msg_iov = parts;
   message.msg_iovlen = static_cast<std::size_t>(count);
   for (;;) {
-    ssize_t got = recvmsg(file, &message, MSG_DONTWAIT);
+    // One piece is cheaper to name without a msghdr, which the kernel would have to fetch.
+    ssize_t got = count == 1 ? recv(file, parts->iov_base, parts->iov_len, MSG_DONTWAIT)
+                             : recvmsg(file, &message, MSG_DONTWAIT);
     if (got > 0) return got;
     if (got < 0 && errno == EINTR) continue;
     if (got == 0) lose("the other side closed the connection");

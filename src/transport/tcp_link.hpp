@@ -99,9 +99,12 @@ class TcpLink {
   /// Messages up to this length are read through `staging_`.
   static constexpr std::size_t kStaging = 8192;
   static constexpr std::size_t kMostStaged = 2048;
+  /// Messages up to this length are sent from a copy of header and bytes together.
+  static constexpr std::size_t kMostJoined = 1024;
 
   Stripe stripe(std::size_t bytes, std::size_t index) const;
   std::size_t stripes_of(std::size_t bytes) const;
+  void send_joined(Outgoing& message, const std::byte* from);
   bool receive(std::size_t expected, std::byte* wanted);
   bool receive_staged(std::size_t expected);
   bool receive_placed(std::size_t expected, std::byte* wanted);

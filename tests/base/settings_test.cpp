@@ -71,6 +71,25 @@ TEST_CASE("selection takes the cheapest, and falls back where nothing that is al
   CHECK(select(Collective::all_to_all, 8, 1024, AlgorithmFilter::parse("bruck"), costs) == Algorithm::bruck);
 }
 
+TEST_CASE("selection knows what goes over the network, and what fits in a message there") {
+  HostMap hosts{0, 0, 1, 1};
+  CostParameters costs{.ranks_per_host = 2};
+  AlgorithmFilter all;
+  NetworkModel wire(hosts, {}, 256 << 10);
+  CHECK(select(Collective::scatter, 4, 64, all, costs, &wire) == Algorithm::hierarchical);
+  CHECK(select(Collective::gather, 4, 64, all, costs, &wire) == Algorithm::hierarchical);
+  // Blocks of two ranks no longer fit in a message, and each goes by itself.
+  CHECK(select(Collective::scatter, 4, 200 << 10, all, costs, &wire) == Algorithm::direct);
+  CHECK(select(Collective::all_reduce, 4, 64 << 20, all, costs, &wire) == Algorithm::hierarchical);
+  CHECK(select(Collective::all_to_all, 4, 64, all, costs, &wire) == Algorithm::direct);  // one hop
+  // Where ranks of all hosts share a machine's cores, the fewest messages win.
+  NetworkParameters shared = NetworkParameters::virtual_links();
+  shared.ranks_per_core = 2;
+  NetworkModel links(hosts, shared, 256 << 10);
+  CHECK(select(Collective::all_to_all, 4, 64, all, costs, &links) == Algorithm::bruck);
+  CHECK(select(Collective::all_to_all, 4, 64 << 10, all, costs, &links) == Algorithm::direct);
+}
+
 TEST_CASE("a unique id survives packing, and anything else is refused") {
   UniqueId id{{Address::parse("127.0.0.1:4711"), Address::parse("[fd00::1]:4712")}, Secret::random()};
   UniqueId back = UniqueId::unpack(id.pack());
