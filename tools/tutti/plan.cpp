@@ -40,8 +40,8 @@ void check(const PlanOptions& options) {
 HostMap fill_hosts(int ranks, int hosts) {
   HostMap map;
   for (int host = 0; host < hosts; ++host) {
-    auto n = static_cast<std::size_t>(ranks / hosts + (host < ranks % hosts ? 1 : 0));
-    map.insert(map.end(), n, host);
+    int n = ranks / hosts + (host < ranks % hosts ? 1 : 0);
+    map.insert(map.end(), static_cast<std::size_t>(n), host);
   }
   return map;
 }
