@@ -39,7 +39,8 @@ constexpr std::array kSettings{
     Setting{"TUTTI_TCP_CONGESTION", "auto",
             "Congestion control of the TCP connections that carry data: system, a name that the kernel knows "
             "(cubic, reno), "
-            "or auto: the system's, but reno in place of cubic and bbr between hosts of one network."},
+            "or auto: the system's, but between hosts of one network cubic (or reno, where cubic is not "
+            "allowed) in place of bbr."},
     Setting{"NCCL_SHM_DISABLE", "0",
             "1: ranks share no memory, not even in one process; all they exchange goes by TCP."},
     Setting{

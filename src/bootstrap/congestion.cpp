@@ -36,11 +36,9 @@ bool set_control(int socket, const std::string& name) {
          0;
 }
 
-// What collectives send are bursts with silence between them. Of these BBR makes a wrong model of the path,
-// and CUBIC leaves its slow start before the window holds a burst, whose rest then waits for
-// acknowledgements. Reno's window grows until something is lost, which within one network costs little:
-// measured in docs/network.md. On the way through routers the system's choice has its reasons.
-bool is_misled(const std::string& control) { return control == "cubic" || control.starts_with("bbr"); }
+// What collectives send are bursts with silence between them. Of these BBR makes a wrong model of the path and
+// paces by it: measured in docs/network.md. On the way through routers the system's choice has its reasons.
+bool is_misled(const std::string& control) { return control.starts_with("bbr"); }
 
 bool is_within_network(const Address& peer) { return is_direct(peer, Service::instance().interfaces()); }
 
@@ -48,10 +46,11 @@ bool is_within_network(const Address& peer) { return is_direct(peer, Service::in
 void choose(int socket, bool within_network) {
   std::string wanted = setting_text(kSetting);
   if (wanted == "system") return;
-  if (wanted != "auto")
+  if (wanted != "auto") {
     set_control(socket, wanted);
-  else if (within_network && is_misled(control_of_system()))
-    set_control(socket, "reno");  // which every kernel has
+  } else if (within_network && is_misled(control_of_system())) {
+    if (!set_control(socket, "cubic")) set_control(socket, "reno");  // which every kernel lets everyone use
+  }
 }
 
 }  // namespace

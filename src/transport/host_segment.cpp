@@ -50,8 +50,9 @@ SegmentLayout segment_layout(int ranks, int lanes, bool one_process, std::size_t
 }
 
 std::size_t slice_between_hosts(int most_ranks, int lanes) {
-  constexpr std::size_t kLeast = 256 << 10;
-  return std::max(segment_layout(most_ranks, lanes, false, 0).slice, kLeast);
+  // The longer the message, the fewer calls of the kernel. Many ranks on a host need a slot for each pair.
+  std::size_t least = most_ranks <= 8 ? 512 << 10 : 256 << 10;
+  return std::max(segment_layout(most_ranks, lanes, false, 0).slice, least);
 }
 
 HostSegment::HostSegment(SharedMemory memory, const SegmentLayout& layout)
