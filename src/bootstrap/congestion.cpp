@@ -36,8 +36,9 @@ bool set_control(int socket, const std::string& name) {
          0;
 }
 
-// What collectives send are bursts with silence between them. Of these BBR makes a wrong model of the path and
-// paces by it: measured in docs/network.md. On the way through routers the system's choice has its reasons.
+// What collectives send are bursts with silence between them. Of these BBR makes a wrong model of the path
+// and paces by it: measured in docs/network.md. On the way through routers the system's choice has its
+// reasons.
 bool is_misled(const std::string& control) { return control.starts_with("bbr"); }
 
 bool is_within_network(const Address& peer) { return is_direct(peer, Service::instance().interfaces()); }
